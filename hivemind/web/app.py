@@ -158,9 +158,9 @@ class _PageApp:
         return self._error_page(request, error.status_code, "this page does not exist" if is_unknown else error.detail)
 
     def show_linked_hives(self, _: Request) -> Response:
-        """Respond with the list of linked hives, as they last reported to the exchange.
+        """Respond with the list of linked hives, in the state that each last reported.
 
-        The first page loads this list separately, because the exchange's server may take seconds to answer.
+        The first page loads this list separately, because the server that links the hives may take seconds to answer.
         """
         from hivemind.exchange.link import hive_overviews, open_exchange
 

@@ -87,7 +87,7 @@ _SCHEMA = Schema(
 
 @frozen
 class TaskRow:
-    """A task in a list. `note` is the reason why the task waits, is parked or failed."""
+    """A task in a list. `note` says why the task waits, is parked (set aside until something happens) or failed."""
 
     id: str
     state: str
@@ -270,7 +270,7 @@ class PageIndex:
         self._active_stamps = {task: stamp for task, stamp in self._active_stamps.items() if task in active_ids}
 
     def _read_agents(self) -> None:
-        """Index what agents have used outside tasks since the last call, mostly for mail."""
+        """Index the tokens and money that agents have used outside tasks since the last call, mostly for mail."""
         for name in self._hive.agents:
             log = self._agent_logs.get(name)
             with suppress(HivemindError, OSError):

@@ -89,8 +89,7 @@ class PageRenderer:
 
 
 def _keep_plain(state: StateCore) -> None:
-    """Leave some texts without Markdown: very long paragraphs, and quotes from files that are not Markdown, by their
-    citations."""
+    """Exclude some texts from Markdown: very long paragraphs, and quotes whose citation names a file that is not Markdown."""
     tokens, output_tokens, lines, quote_start = state.tokens, list[Token](), state.src.split("\n"), 0
     for position, token in enumerate(tokens):
         if token.type == "inline" and len(token.content) > _MAX_INLINE:
@@ -149,7 +148,7 @@ def _time_element(timestamp: datetime | float | str | None, time_format: str = "
 
 
 def _age_element(timestamp: datetime | float | str | None) -> Markup:
-    """Render the age of a time as an HTML element, with the time as the element's title."""
+    """Render the age of a time as an HTML element whose title is the time. Return empty markup if the time is None or invalid."""
     moment = _parse_time(timestamp) if timestamp else None
     if moment is None:
         return Markup("")

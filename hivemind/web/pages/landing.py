@@ -42,7 +42,7 @@ def show_landing(site: Site, query: PageQuery) -> Page:
 
 
 def _log_tail(task: Task) -> str:
-    """Return the end of the output of the check of a task's merged result; "" if there is none."""
+    """Return the end of the output of the check of a task's work before it is merged; "" if there is none."""
     with suppress(OSError), open(task.path / LOG, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))
         return file.read().decode("utf-8", "replace")
