@@ -70,8 +70,7 @@ def ranges(numbers: Iterable[int]) -> str:
 def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
     """Open the graph of a task, which may have ended, for changes by `agent`. Raises UserError if the task has no graph.
 
-    A change to a card of a step raises StepLeaseHeld while another agent has the step's lease. With `agent` None, this
-    is any agent.
+    A change to a card of a step raises StepLeaseHeld while another agent than `agent` has the step's lease.
     """
     from hivemind.coordination import Commits
     from hivemind.reasoning import LOG_NAME, TaskGraph

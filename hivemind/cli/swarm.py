@@ -210,7 +210,8 @@ def up(
 
 
 def _metrics_process(text: str) -> Callable[[Parts, int], int]:
-    """Return the main function of the process that answers a monitoring system. Raises UserError if it could not listen."""
+    """Parse the address of the process that answers a monitoring system, and return its main function. Raises UserError
+    if it could not listen there."""
     from hivemind.web.metrics_server import MetricsAddress, run_metrics
 
     address = MetricsAddress.parse(text)

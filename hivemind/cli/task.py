@@ -225,7 +225,7 @@ def _swarm_notes(hive: Hive) -> Iterator[str]:
 
 
 def _omission_lines(hive: Hive, summaries: Iterable[TaskSummary], limit: int) -> Iterator[str]:
-    """Yield a line for each state with more tasks than the limit."""
+    """Yield a line for each state with more tasks than the limit: it says how many are not listed."""
     rows = Counter(task.state.value for task in summaries)
     for state, total in hive.tasks.listing.counts().items():
         if rows[state] == limit < total:
