@@ -61,7 +61,8 @@ _MIN_REPORTED_BYTES = 1_000_000  # the progress of smaller imports is not report
 
 @dataclass(slots=True)
 class SyncReport:
-    """The result of a sync: the files' paths, as in citations. `skipped` maps a path to the reason why it is skipped."""
+    """The result of a sync: the paths of the files by what happened to them. `skipped` maps a path to the reason why it
+    is skipped."""
 
     imported: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
