@@ -106,8 +106,8 @@ class PartSimilarity(NamedTuple):
 
     `cosine` is that of the nearest sentence (or stretch of 24 tokens), `position` its place in the text (0 to 1).
     `word_similarity` is the mean, over the query's words, of the similarity to the nearest part; None if the parts are
-    sentences. `weakest_word` is computed from stretches of 36 tokens: each has a query word that it matches least, and
-    the best of these least similarities counts.
+    sentences. `weakest_word` tells how well one stretch of 36 tokens matches all of the query's words: the similarity
+    of the word that the best such stretch matches least.
     """
 
     cosine: float
