@@ -88,7 +88,7 @@ def embeddings(tensors: Mapping[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield the (number, value) of a protobuf message's integers, texts and submessages."""
+    """Yield (field number, value) of the integers, texts and submessages in a protobuf message."""
     at = 0
 
     def read_integer() -> int:
@@ -110,7 +110,6 @@ def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
 
 
 def _message(*fields: tuple[int, int | str | bytes]) -> bytes:
-    """Encode a protobuf message."""
     message = bytearray()
     for number, value in fields:
         if isinstance(value, int):

@@ -121,7 +121,8 @@ class MiniLM:
     def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]:
         """Return the vectors of the texts and of their tokens in context.
 
-        Late interaction compares each token of a query with a passage's tokens (ColBERT, SIGIR 2020).
+        With these, a search compares each token of a query with a passage's tokens (late interaction; ColBERT, SIGIR
+        2020).
         """
         numpy = self._numpy
 
