@@ -20,7 +20,7 @@ from hivemind.names import local_part
 
 
 class Priority(IntEnum):
-    """The order in which blocks enter a context. CRITICAL blocks always do."""
+    """The order in which blocks enter a context, if they fit. CRITICAL blocks always enter."""
 
     CRITICAL = 1  # always selected, never dropped
     HIGH = 2
