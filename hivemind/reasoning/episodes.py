@@ -200,7 +200,7 @@ def _node_parts(number: int, messages: list[Message]) -> list[_SourcedMessage]:
 def _owners(
     episodes: EpisodeLog, graph: ReasoningGraph, lane: str | None, flushed_ids: frozenset[int]
 ) -> tuple[set[int], dict[int, list[int]], dict[int, list[int]], list[ReasoningNode]]:
-    """Assign turns to the nodes that refer to them.
+    """Assign turns (messages) to the nodes that refer to them.
 
     Returns the turns that active nodes need, the turns of each summary, the turns of each flushed node, and the active
     nodes none of whose turns is in the conversation.

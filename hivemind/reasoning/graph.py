@@ -55,7 +55,7 @@ class ReasoningGraph(Structure):
 
     `nodes` maps ids to nodes; ids count up from 1 and are never reused. `seq` counts the changes; in a task's graph it
     is the number of the log's line. If `operations` is a list, each change is appended to it in the form of the log.
-    `now` is the creation time of new nodes.
+    New nodes get `now` as their creation time.
     """
 
     def __init__(self) -> None:

@@ -39,8 +39,8 @@ class MergeReport:
 
 
 def _parts(graph: ReasoningGraph) -> _Parts:
-    """Return the nodes, drawn edges and links of a graph as JSON, by name. A folded node names its summary in the field
-    `folded_into`."""
+    """Return the nodes, drawn edges and links of a graph as JSON, by name. The field `folded_into` of a folded node is
+    its summary's id."""
     parts: _Parts = {}
     for number, node in graph.nodes.items():
         record = node.as_dict() | {"created_seq": node.created_seq}

@@ -57,7 +57,7 @@ _card_values = attrgetter(*CARD_FIELDS)
 
 
 class NodeKind(StrEnum):
-    """The kinds of nodes. The first four are structure, the others are cards."""
+    """The kinds of nodes. The first four give a graph its structure, in the others (cards) an agent argues."""
 
     TASK = "task"
     SUBTASK = "subtask"
@@ -378,7 +378,7 @@ class FlushOp(_Op):
 
 
 class FoldOp(_Op):
-    """Nodes to fold into one summary, its notes, and the reason."""
+    """Nodes to fold into one summary, the summary's text, and the reason."""
 
     ids: list[int]
     notes: list[Notes] | str

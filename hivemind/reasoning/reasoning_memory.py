@@ -136,7 +136,7 @@ class ReasoningMemory:
         return self.episodes.turn_ids
 
     def context(self) -> list[Message]:
-        """Return the messages of the context, without a limit of tokens."""
+        """Return the messages of the context, whatever their number of tokens."""
         return self.render_context().messages
 
     def render_context(

@@ -51,7 +51,8 @@ def snapshot_text(graph: Structure, indent: int | None = None, **extra_fields: A
 
 
 def restore_snapshot(graph: Structure, snapshot: Mapping[str, Any]) -> None:
-    """Fill an empty graph from a snapshot. Raises UserError if it is invalid, UnknownVersion for another version."""
+    """Fill an empty graph from a snapshot. Raises UserError if the snapshot is invalid, UnknownVersion if it has
+    another version."""
     if not isinstance(snapshot, Mapping):
         raise GraphError(f"a snapshot must be a mapping, not {snapshot!r}")
     with boundary("snapshot of a graph"):
