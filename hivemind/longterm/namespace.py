@@ -13,7 +13,7 @@ Namespace = tuple[str, ...]
 
 
 def check_namespace(namespace: Sequence[str]) -> Namespace:
-    """Return the namespace as a tuple. Raises NamespaceInvalid without two or more valid parts."""
+    """Return the namespace as a tuple. Raises NamespaceInvalid unless it has at least two parts, all valid."""
     parts = check_prefix(namespace)
     if len(parts) < 2:
         raise NamespaceInvalid(
@@ -72,7 +72,7 @@ def format_namespace(namespace: Namespace) -> str:
 
 
 def parse_namespace(text: str) -> Namespace:
-    """Parse a namespace that has the form of `format_namespace`."""
+    """Parse a namespace from the text that `format_namespace` returns."""
     parts, escaped = [""], False
     for char in text:
         if escaped or char not in "\\/":

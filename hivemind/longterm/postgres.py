@@ -213,8 +213,8 @@ class _ServerWords:
 def _nearest_rows(
     wanted: Condition, model: str, query: bytes, limit: int, condition: Condition | None = None
 ) -> tuple[str, list[Any]]:
-    """Return the beginning of a statement, and its parameters. The statement can read from `nearest` (key, distance):
-    the vectors nearest to `query`.
+    """Return the beginning of a statement, and its parameters. It defines `nearest` (key, distance): the vectors
+    nearest to `query`.
 
     `wanted` is a condition on `namespaces`, `condition` one on `entries e` (None: all entries). The planner cannot
     estimate the size of a namespace, so the statement itself chooses by the size: a search in the order of the index,

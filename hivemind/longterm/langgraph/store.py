@@ -107,7 +107,8 @@ def _compare(value: Any, name: str, operand: Any) -> bool:
 
 
 def matches_condition(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
-    """Return True if a namespace has the prefix or suffix of a condition; `*` in it matches any label. Raises ValueError."""
+    """Return True if a namespace begins or ends as a condition demands. In the condition, `*` matches any label. Raises
+    ValueError."""
     path = tuple(condition.path)
     if condition.match_type not in ("prefix", "suffix"):
         raise ValueError(f"Unsupported match type: {condition.match_type}")
@@ -305,7 +306,7 @@ class HivemindStore(BaseStore):
                     self._put(op, texts)
 
     def _texts(self, op: PutOp) -> list[str]:
-        """Return the texts of an item to embed: the distinct, non-blank texts at its paths."""
+        """Return the texts of an item to embed: the distinct, non-blank texts at the item's paths; [] without an embedder."""
         if op.value is None or op.index is False or self.store.embeddings.embedder is None:
             return []
         paths = self._paths if op.index is None else [tokenize_path(path) for path in op.index]
