@@ -115,12 +115,12 @@ def _keep_plain(state: StateCore) -> None:
 
 
 def _render_quote(_: RendererHTML, tokens: Sequence[Token], position: int, *__: Any) -> str:
-    """Render an unparsed quote with its line breaks."""
+    """Render a quote that was not parsed as Markdown, with its line breaks."""
     return f"<blockquote><pre>{escape(tokens[position].content)}</pre></blockquote>\n"
 
 
 def _page_address(path: str, /, **query: object) -> str:
-    """Return the address of a page relative to the `base` of all pages, without empty query parameters."""
+    """Return the address of a page, relative to the `base` of all pages. Query parameters that are None, "" or 0 are left out."""
     parameters = {name: value for name, value in query.items() if value not in (None, "", 0)}
     return f".{path}" + (f"?{urlencode(parameters)}" if parameters else "")
 

@@ -1,7 +1,7 @@
-"""Draws a reasoning graph in layers, from the task on the left to the findings on the right.
+"""Draw a reasoning graph in layers, from the task on the left to the findings on the right.
 
-A draft and its published copy are one box. Of a large graph, only the nodes nearest to the task are drawn. A number next
-to a box counts the hidden nodes below the box, and links to a drawing in which the box is open.
+A draft and its published copy are one box. Of a large graph, only the nodes nearest to the task are drawn. A number
+next to a box counts the hidden nodes below it, and links to a drawing that shows its children.
 """
 
 from __future__ import annotations
