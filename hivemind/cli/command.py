@@ -186,7 +186,7 @@ def _without_none(kind: Any) -> Any:
 
 
 def _type_hints(function: Any) -> dict[str, Any]:
-    """Return the type of each parameter. Hive and Layout become Any, because importing them takes long."""
+    """Return the type of each parameter. Hive and Layout are replaced by Any, because importing them takes long."""
     return typing.get_type_hints(function, localns={"Hive": Any, "Layout": Any}, include_extras=True)
 
 

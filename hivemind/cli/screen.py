@@ -49,8 +49,7 @@ class Screen(AbstractContextManager["Screen"]):
 
 @contextmanager
 def raw_keyboard() -> Iterator[int]:
-    """Switch to the alternate screen and to input key by key, and yield the keyboard's descriptor. At the end, restore
-    the terminal."""
+    """Switch to the alternate screen and to input key by key, and yield the keyboard's descriptor. At the end, undo both."""
     import termios
     import tty
 

@@ -31,7 +31,7 @@ def discard_output(stream: TextIO) -> None:
 
 @contextmanager
 def tolerate_closed_output() -> Iterator[None]:
-    """End the block without an error if the reader closes the output, so the command keeps its exit status."""
+    """End the block without an error if the reader closes the output. The command thus keeps its exit status."""
     try:
         yield
         sys.stdout.flush()
