@@ -164,7 +164,8 @@ class Docmem(DatabaseOwner):
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
         *, id: str | None = None, readonly: int = 0,  # noqa: A002
     ) -> Node:  # fmt: skip
-        """Create a sibling directly before the node. Raises DocmemError for a root."""
+        """Create a sibling directly before the node, and return it. Arguments are as for `append_child`. Raises
+        DocmemError for a root."""
         draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(*edit.free_slot("before", node_id), draft)
@@ -173,13 +174,14 @@ class Docmem(DatabaseOwner):
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
         *, id: str | None = None, readonly: int = 0,  # noqa: A002
     ) -> Node:  # fmt: skip
-        """Create a sibling directly after the node. Raises DocmemError for a root."""
+        """Create a sibling directly after the node, and return it. Arguments are as for `append_child`. Raises
+        DocmemError for a root."""
         draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(*edit.free_slot("after", node_id), draft)
 
     def add_note(self, node_id: str, text: str, author: str) -> Node:
-        """Add a note directly after the node; a note on a root becomes its first child. The node may be readonly."""
+        """Add a note directly after the node, which may be readonly, and return it. A note on a root becomes its first child."""
         draft = NodeDraft(check_context("note", "by", author), text)
         with self.transaction() as edit:
             if tree.get(edit.sql, node_id).parent_id is not None:

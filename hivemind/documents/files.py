@@ -141,7 +141,7 @@ def record_skipped(edit: Edit, path: str, stamp: Stamp, note: str) -> None:
 
 
 def _save(sql: sqlite3.Connection, path: str, is_synced: bool, stamp: Stamp, columns: Mapping[str, str | None]) -> int:
-    """Insert or update a file's row; return its id."""
+    """Insert or update a file's row; return its id. `is_synced` says that a sync keeps the file up to date."""
     row = {"path": path, "kept": int(is_synced), **asdict(stamp), "parser": VERSION, **columns}
     changes = ", ".join(f"{name} = excluded.{name}" for name in row if name != "kept")
     (number,) = sql.execute(

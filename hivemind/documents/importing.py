@@ -240,7 +240,7 @@ def _write_layout(
     orphans: Collection[str],
     drafts: Mapping[str, NodeDraft],
 ) -> None:
-    """Write the planned layout: the new nodes in reading order, then the changes of the others."""
+    """Write the tree that `relayout` has planned: the new nodes in reading order, then the changes of the others."""
     places: dict[str, tuple[str, float]] = {}  # of the nodes whose container changes its order
     for container, child_ids in layout.items():
         members = set(child_ids)

@@ -260,7 +260,7 @@ class KnowledgeSync:
 def is_as_shipped(layout: Layout, key: str, digest: str) -> bool:
     """Return True if `hivemind init` wrote the file `key` and nobody has changed it. Such a file does not count as knowledge.
 
-    In the folder that ships with the program, return False for all files: there, the files are the manual.
+    Return False for all files of the program's own folder: they are the manual.
     """
     names = [layout.relative(layout.knowledge / name) for name in ("README.md", "manual")]
     is_template_name = key == names[0] or key.startswith(names[1] + "/")
@@ -394,7 +394,7 @@ class Knowledge:
         return [passage for passage in passages if passage not in wrong_passages][:limit], is_left_out
 
     def _wrong_quotes(self) -> list[WrongQuote]:
-        """Return the quotes that a person has called wrong and whose files are unchanged; files may have moved."""
+        """Return the quotes that a person has called wrong, if a file still has the same content, perhaps under another path."""
         try:
             wrong_quotes = read_wrong_quotes(self.layout)
         except UserError as error:  # a person's slip must not stop all answers

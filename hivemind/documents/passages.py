@@ -136,7 +136,7 @@ NOT_IN_FORCE_WEIGHT = 0.6
 
 
 class _Member(NamedTuple):
-    """A node of a passage; `gap` is the text up to the next node."""
+    """A node of a passage. `gap` is the file's text between it and the next node."""
 
     node_id: str
     parent_id: str

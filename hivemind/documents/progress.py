@@ -32,7 +32,8 @@ _PER_SECOND = 30.0  # passages of about 200 tokens on one free core: an estimate
 
 
 class _ReadOnlySchema(Schema):
-    """The schema for reading an existing database; reading a database without tables fails."""
+    """The schema for reading an existing database. Unlike other schemas, it creates no tables, but raises an error if
+    there are none."""
 
     def prepare(self, connection: sqlite3.Connection, path: str) -> None:  # noqa: ARG002
         raise self.error("has no tables yet", location=path)

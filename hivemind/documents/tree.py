@@ -81,7 +81,7 @@ def size(sql: sqlite3.Connection, node_id: str) -> tuple[int, int]:
 def _select_below(sql: sqlite3.Connection, node_id: str, columns: str) -> sqlite3.Cursor:
     """Select `columns` (of the table alias `n`) of the node and its descendants in reading order.
 
-    Raises the errors of `ancestry`.
+    Raises NodeNotFoundError, and DamagedError for a cycle.
     """
     ancestry(sql, node_id)  # raises DamagedError for a cycle: in a cycle, the query would never end
     return sql.execute(_BELOW.format(columns), (node_id,))
