@@ -68,8 +68,8 @@ class Hit:
 class Index(DatabaseOwner):
     """Searchable items, grouped in scopes.
 
-    The schema of `database` contains the statements of INDEX.
-    Without an embedder, or if the embedder fails, a search uses words only. Methods raise the schema's errors.
+    The schema of `database` must contain the statements INDEX. Without an embedder, or if the embedder fails, a search
+    uses words only. Methods raise the error class that this schema names.
     """
 
     def __init__(self, database: Database, embedder: Embedder | None = None) -> None:

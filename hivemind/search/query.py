@@ -181,7 +181,7 @@ class Query:
         return sum(term.weight for term in self.question_terms)
 
     def share_of(self, words: Collection[str]) -> float:
-        """Return the share (0 to 1) of the question's weight that these words have."""
+        """Return the share (0 to 1) that these words have of the total weight of the question's words."""
         weight = sum(term.weight for term in self.question_terms if term.word in words)
         return weight / self.question_weight if weight else 0.0
 
