@@ -201,7 +201,6 @@ class WorkingMemoryManager:
 
 
 def _referenced_ids(block: MemoryBlock) -> list[str]:
-    """Return the ids of the blocks to which a block refers."""
     if isinstance(block, TaskMemoryBlock):
         return [f"task:{task}" for task in block.dependencies]
     return block.related_ids if isinstance(block, ContextMemoryBlock) else []

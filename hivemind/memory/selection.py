@@ -48,7 +48,7 @@ garbage collector."""
 class RelevanceScorer:
     """A scorer of blocks. Callers may change `task_keywords` (lower-case words) and `recent_files` (locations) at any time.
 
-    `model`, if passed, returns a factor (≥ 0) for a block, learned from the use of earlier blocks.
+    `model` (None: none) returns a factor (≥ 0) for a block, learned from the use of earlier blocks.
     """
 
     def __init__(self, model: Callable[[MemoryBlock], float] | None = None) -> None:
