@@ -402,11 +402,11 @@ class ReasoningGraph(Structure):
         return self
 
     def change(self, agent_id: str | None = None) -> AbstractContextManager[Self]:  # noqa: ARG002 - as TaskGraph
-        """Return a transaction, as `TaskGraph.change` does for a graph on disk."""
+        """Return a transaction: a block in which all changes are undone if it raises."""
         return self.transaction()
 
     def replace_with(self, other: ReasoningGraph) -> None:
-        """Take over the content of another graph, but keep this graph's next id, seq, time and operations."""
+        """Replace the content by that of another graph. Only next id, seq, time and operations stay."""
         local_state = {name: getattr(self, name) for name in ("_undo", "operations", "now", "seq")}
         if self._undo is not None:
             self._undo.append(partial(vars(self).update, dict(vars(self))))
@@ -429,7 +429,7 @@ class ReasoningGraph(Structure):
 
 @contextmanager
 def _naming_operation(name: str) -> Iterator[None]:
-    """Prefix a GraphError with the name of the operation."""
+    """Put the operation's name in front of the message of a GraphError."""
     try:
         yield
     except GraphError as error:

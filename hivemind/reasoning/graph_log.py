@@ -70,7 +70,7 @@ class GraphState:
         self.add_entries(operations, seq, at, agent)
 
     def add_entries(self, operations: Sequence[_Record], seq: int, at: str, agent: str | None) -> None:
-        """Add the notes and traces of one line."""
+        """Add the notes and traces (records of actions) of one line of the log."""
         for op in operations:
             fields = seq, at, agent, op.get("lane", SHARED), op.get("step"), op.get("text", "")
             if op["op"] == "note":
@@ -209,7 +209,7 @@ class History:
         raise GraphError(f"branches {source!r} and {into!r} have nothing in common")
 
     def _chain(self, name: str, seq: int) -> list[tuple[str, int]]:
-        """Return the branch and its bases, each with its last visible seq."""
+        """Return the branch, its base, the base's base and so on, each with the last seq that is visible in the branch."""
         chain = []
         branch_name: str | None = name
         while branch_name is not None:

@@ -292,7 +292,7 @@ class ReasoningMemory:
         return below.node_id if below is not None and below.active is True else choose_parent(graph, self.lane)
 
     def _hinted_parent(self, turns: Sequence[int]) -> int | None:
-        """Return the id of the parent if the episode's hint names one, else None."""
+        """Return the id of the node below which the episode belongs by its hint; None if the hint names none."""
         return None if self._hint(turns).parent_id is None else self._parent_id(self.graph, turns)
 
     def _hint(self, turns: Sequence[int]) -> EpisodeHint:
@@ -451,7 +451,7 @@ class _Recall:
         return replace(context, messages=self._excerpt_to_fit(context.messages, self._budget))
 
     def _flush_useless(self, graph: ReasoningGraph, _excess_tokens: int) -> bool:
-        """Flush useless nodes. Return False if there are none."""
+        """Flush (hide) nodes that are fruitless, rejected or superseded. Return False if there are none."""
         useless = [node for node in self._candidates() if is_useless(graph, node)]
         for node in useless:
             graph.flush_node(node.node_id, f"{node.status}, flushed by rule")
@@ -495,7 +495,8 @@ class _Recall:
         return saved
 
     def _flush_unsupported(self, graph: ReasoningGraph, excess_tokens: int) -> bool:
-        """Flush nodes, unsupported ones first, until about `excess_tokens` are saved. Return False if no node was left."""
+        """Flush (hide) nodes, unsupported ones first, until about `excess_tokens` are saved. Return False if no node
+        could be flushed."""
         candidates = [node for node in self._candidates() if node.related_turn_ids]
         hidden_turns = self._render(omit_flushed=True).hidden_turns
         for node in sorted(candidates, key=lambda node: has_support(graph, node.node_id)):

@@ -150,7 +150,7 @@ class Structure:
             self._drop(self._unattached, summary)
 
     def dissolve_fold(self, summary: int) -> None:
-        """Unfold the members of a summary, and move the summary's own edges to the first member."""
+        """Restore the members of a summary, and move the summary's own edges to the first member."""
         members = self._members[summary]
         self._drop(self._members, summary)
         for member in members:
