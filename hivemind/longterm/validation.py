@@ -62,7 +62,7 @@ def check_between(number: object, subject: str, minimum: float, maximum: float) 
 def check_flag(flag: object, subject: str) -> bool:
     """Return the flag. Raises EntryInvalid, which names `subject`, unless it is True or False.
 
-    Other values are not converted: the string "false" would count as True, and as `prefix` it would widen a search.
+    Other values are not converted: the string "false" would count as True.
     """
     if not isinstance(flag, bool):
         raise EntryInvalid(f"{subject} must be True or False, not {short_repr(flag)}")
