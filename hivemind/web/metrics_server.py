@@ -127,7 +127,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _REQUEST_S
 
     def do_GET(self) -> None:
-        """Answer one request."""
         wanted = f"Bearer {self.server.token}"
         if self.server.token is not None and not hmac.compare_digest(self.headers.get("Authorization", ""), wanted):
             self._respond(
