@@ -1,4 +1,4 @@
-"""Show and steer the landing of finished work in the branches of git repositories."""
+"""Show and control the landing of finished work: its merge into branches of git repositories."""
 
 from __future__ import annotations
 

@@ -39,9 +39,8 @@ def open_hive(path: str | None) -> Hive:
 def open_read_only(path: str | None) -> Hive:
     """Open the hive at `path` (None: see `find_layout`) for reading only. Raises UserError if it cannot be opened.
 
-    Two kinds of hives are opened with a warning: one whose state belongs to another workspace or project, as in a
-    backup or a copy; and one whose hive.yaml has become invalid. The latter is opened with its last valid settings, as
-    a running swarm uses them.
+    A hive whose state belongs to another workspace or project (a backup, a copy) is opened with a warning. So is a hive
+    whose hive.yaml has become invalid, with its last valid settings: a running swarm uses them, too.
     """
     from hivemind.config import last_valid_hive
     from hivemind.hive import Hive
