@@ -396,7 +396,7 @@ class _Recall:
             raise BudgetTooSmall(self._budget, min_tokens)
 
     def by_mind(self, mind: CompletingMind) -> None:
-        """Let the mind choose nodes to fold and to flush, as long as that makes the context smaller.
+        """Let the mind choose nodes to fold into summaries or to flush (hide), as long as that makes the context smaller.
 
         The mind is not asked after `timeout` seconds, because the agent waits meanwhile.
         """
@@ -459,7 +459,10 @@ class _Recall:
 
     def _fold(self, graph: ReasoningGraph, excess_tokens: int, *, mixed: bool) -> bool:
         """Fold finished work into summaries until about `excess_tokens` and a reserve are saved. Return False if
-        nothing could be saved."""
+        nothing could be saved.
+
+        `mixed` is as in `fold_runs`.
+        """
         candidates = with_finished_steps(graph, {node.node_id for node in self._candidates()})
         hidden_turns = self._render().hidden_turns
         excess_tokens += self._budget // _SPARE_DIVISOR

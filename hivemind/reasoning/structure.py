@@ -187,11 +187,11 @@ class Structure:
         return [edge for _, edge in sorted(live.items())]
 
     def child_ids(self, node_id: int) -> Collection[int]:
-        """Return the ids of the children by live edges (between nodes, or the summaries that they are folded into)."""
+        """Return the ids of the node's children. A folded node counts as its summary."""
         return self._neighbors(node_id, self._edges_from)
 
     def parent_ids(self, node_id: int) -> Collection[int]:
-        """Return the ids of the parents by live edges (between nodes, or the summaries that they are folded into)."""
+        """Return the ids of the node's parents. A folded node counts as its summary."""
         return self._neighbors(node_id, self._sources_of)
 
     def _neighbors(self, number: int, adjacency: Mapping[int, Collection[int]]) -> Collection[int]:
