@@ -75,7 +75,8 @@ def create(
 
 
 def _open_graph(hive: Hive, task: str, agent: str) -> tuple[TaskGraph, Callable[..., object]]:
-    """Return the graph, and a function that records a change of branches in the journal. Without it no change is valid."""
+    """Return the graph, and a function that records a change of branches in the journal. A change without this record
+    has no effect."""
     from hivemind.coordination import Commits, check_agent
 
     task_id = hive.tasks.get(task).id
@@ -83,7 +84,7 @@ def _open_graph(hive: Hive, task: str, agent: str) -> tuple[TaskGraph, Callable[
 
 
 def _part_label(name: str, graph: ReasoningGraph) -> str:
-    """Return the name of a part of a graph; after a node's name also the node's kind and heading."""
+    """Return the name of a node, edge or link of a graph. After the name of a node, add its kind and heading."""
     kind, _, node_id = name.partition(" ")
     if kind != "node":
         return name
@@ -144,7 +145,8 @@ def merge(
 
 
 def _resolution(use_from: Sequence[str], use_into: Sequence[str], conflicts: Sequence[str]) -> dict[str, str]:
-    """Return "use_from" or "use_into" for each conflict. A choice by name overrides "all". Raises UserError."""
+    """Return "use_from" or "use_into" for each conflict that the options decide. A choice by name overrides "all".
+    Raises UserError."""
     choices = {**dict.fromkeys(use_from, "use_from"), **dict.fromkeys(use_into, "use_into")}
     if twice := sorted({*use_from} & {*use_into}):
         raise UserError(f"conflict {twice[0]!r} has two choices", remedy="leave one of them out")
@@ -177,7 +179,7 @@ def _merge_lines(report: MergeReport, graph: ReasoningGraph, source: str, into: 
 
 
 def _conflict_lines(conflict: MergeConflict, source: str, into: str) -> Iterator[str]:
-    """Yield a line for each field that differs between the two versions of the part; fields of `meta` count, too."""
+    """Yield a line for each field that differs between the two branches' versions of the part, including the fields of `meta`."""
     sides = [{**(part or {}), **(part or {}).get("meta", {})} for part in (conflict.use_from, conflict.use_into)]
     for key in sorted(set().union(*sides) - {"meta"}):
         source_text, into_text = (one_line(str(side.get(key, "-"))) for side in sides)

@@ -39,7 +39,7 @@ T = TypeVar("T")
 class CommandOutput:
     """The output of a command: `json_content` for `--json`, `lines` for people, and the exit status.
 
-    A command that failed halfway also sets `error`, which is raised after the output has been printed.
+    A command that failed after a part of its work also sets `error`, which is raised after the output has been printed.
     """
 
     json_content: Any
@@ -79,7 +79,8 @@ Text = Annotated[str, Arg(reads_stdin=True)]
 
 @frozen
 class Command:
-    """A command: its words, its function, and the `opener` that makes the function's first argument from `--hive`."""
+    """A command: its words (`task add`), its function, and the `opener`, which makes the function's first argument from
+    `--hive`."""
 
     words: tuple[str, ...]
     function: Callable[..., CommandOutput | int | None]
@@ -185,7 +186,7 @@ def _without_none(kind: Any) -> Any:
 
 
 def _type_hints(function: Any) -> dict[str, Any]:
-    """Return the type of each parameter. Hive and Layout become Any, because importing them takes long."""
+    """Return the type of each parameter. Hive and Layout are replaced by Any, because importing them takes long."""
     return typing.get_type_hints(function, localns={"Hive": Any, "Layout": Any}, include_extras=True)
 
 
@@ -202,9 +203,10 @@ def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 def command(
     words: str, opener: Callable[[str | None], T], *, fixed_format: bool = False, for_agents: bool = False
 ) -> Callable[[Callable[Concatenate[T, P], CommandOutput | int | None]], Command]:
-    """Declare a function as a command.
+    """Return a decorator that declares a function as the command with these words.
 
-    `fixed_format` omits the option `--json`. `for_agents` allows agents to run the command.
+    `opener` makes the function's first argument from `--hive`. `fixed_format` omits the option `--json`. `for_agents`
+    allows agents to run the command.
     """
 
     def decorate(function: Callable[Concatenate[T, P], CommandOutput | int | None]) -> Command:
@@ -315,7 +317,8 @@ def _sections(docstring: str | None) -> dict[str, str]:
 
 
 def _help(docstring: str | None) -> dict[str, Any]:
-    """Convert a docstring to argparse's `help` (its first paragraph), `description` and `epilog` (its examples)."""
+    """Return the keyword arguments of argparse that a docstring has: `help` (its first paragraph), `description` and
+    `epilog` (its examples)."""
     sections = _sections(docstring)
     summary = sections["text"].partition("\n\n")[0].rstrip(".")
     epilog = f"examples:\n{sections['examples']}" if "examples" in sections else None

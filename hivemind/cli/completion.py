@@ -80,7 +80,8 @@ def _complete(typed_words: list[str], hive_path: str | None) -> list[str]:
 def _complete_parameter(
     typed_command: Command | None, command_words: list[str], prefix: str, hive_path: str | None
 ) -> Iterable[str]:
-    """Return what may come next: values of the preceding option, option names, or values of the next argument."""
+    """Return what may come next: values of the option before, names of options if `prefix` begins with `-`, or values
+    of the next argument."""
     parameters = [] if typed_command is None else list(typed_command.parameters())
     options = {parameter.option: parameter for parameter in parameters if parameter.is_option}
     arguments = [parameter for parameter in parameters if not parameter.is_option]
@@ -107,7 +108,7 @@ def _complete_parameter(
 
 
 def _parameter_values(parameter: Parameter, hive_path: str | None) -> Iterator[str]:
-    """Yield a parameter's choices, or the hive's agents, mailboxes or tasks if its metavar is AGENT, WHO, BOX or TASK."""
+    """Yield a parameter's choices. If its metavar is AGENT, WHO, BOX or TASK, yield the hive's agents, mailboxes or tasks."""
     if typing.get_origin(parameter.kind) is Literal:
         yield from typing.get_args(parameter.kind)
     metavar = parameter.metavar.partition("[")[0]

@@ -226,7 +226,7 @@ _VERSION_COLUMNS = ("version", "updated_at", "context", "text")
 
 
 def resolve_node(hive: Hive, reference: str) -> Node:
-    """Update the documents from knowledge/, then return the node with this id or path. Raises UserError if none has."""
+    """Update the documents from knowledge/, then return the node with this id or place. Raises UserError if there is none."""
     from hivemind.documents import NodeNotFoundError
 
     sync_documents(hive)
@@ -254,7 +254,7 @@ def sync_documents(hive: Hive) -> dict[str, str]:
 
 
 def node_record(documents: Docmem, node: Node, *, brief: bool = False) -> dict[str, Any]:
-    """Return a node as JSON fields; `brief` leaves out fields that need further queries."""
+    """Return a node as JSON fields. `brief` leaves out the fields that cost further queries of the database."""
     source = documents.source(node.id)
     record = asdict(node) | {"source": None if source is None else asdict(source) | {"citation": source.citation}}
     if not brief:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def tree_lines(graph: ReasoningGraph, *, every: bool) -> Iterator[str]:
-    """Yield a line per node, below its oldest parent. `every` adds flushed nodes, and folded ones below their summary."""
+    """Yield a line per node, below its oldest parent. `every` adds hidden nodes, and below a summary the nodes folded into it."""
     for depth, node in graph.outline(include_hidden=every):
         if node is None:
             yield "Without a parent:"
@@ -36,7 +36,8 @@ def tree_lines(graph: ReasoningGraph, *, every: bool) -> Iterator[str]:
 
 
 def _marks(graph: ReasoningGraph, node: ReasoningNode) -> Iterator[str]:
-    """Yield a mark for each fact that differs from the usual: open, active, in the shared lane, one parent, no links."""
+    """Yield a mark for each fact about a node that is unusual. The usual node is open, active, in the shared lane, with
+    one parent and no links."""
     if node.status != "open":
         yield node.status
     if node.active is not True:
@@ -56,7 +57,7 @@ def _marks(graph: ReasoningGraph, node: ReasoningNode) -> Iterator[str]:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Format numbers in order as `3–5 9`: of a run of three or more, only the first and the last number."""
+    """Format numbers in order as `3–5 9`: three or more consecutive numbers are written as a range."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][-1] == number - 1:
@@ -69,7 +70,7 @@ def ranges(numbers: Iterable[int]) -> str:
 def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
     """Open the graph of a task, which may have ended, for changes by `agent`. Raises UserError if the task has no graph.
 
-    A change to a card of a step raises StepLeaseHeld while another agent has the step's lease.
+    A change to a card of a step raises StepLeaseHeld while another agent than `agent` has the step's lease.
     """
     from hivemind.coordination import Commits
     from hivemind.reasoning import LOG_NAME, TaskGraph

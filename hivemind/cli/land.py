@@ -1,4 +1,4 @@
-"""Show and steer the landing of finished work in the branches of git repositories."""
+"""Show and control the landing of finished work: its merge into branches of git repositories."""
 
 from __future__ import annotations
 
@@ -123,7 +123,10 @@ def _report_lines(report: LandingOverview) -> Iterator[str]:
 
 
 def _hold_output(hive: Hive, names: Sequence[str], reason: str | None) -> CommandOutput:
-    """Hold the landing in roots, or resume it if `reason` is None. `names` are the roots' paths or last path parts."""
+    """Stop merging finished work into some roots, or go on if `reason` is None. Return the command's output.
+
+    `names` are the roots' paths or last parts of these.
+    """
     from hivemind.landing.target import hold_roots
 
     roots = hold_roots(hive, names, reason)
@@ -149,9 +152,11 @@ def _rehearsal_lines(task_id: str, rehearsal: Rehearsal) -> Iterator[str]:
 
 
 def landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequence[str] = ()) -> CommandOutput:
-    """Wait until each task has landed, was returned or waits for something; return the outcomes. If no process `landing`
-    runs, or it ends meanwhile, land the tasks in this process. A task that was returned after the event `seq` counts as
-    returned, even if its agent has finished it again."""
+    """Wait until each task has landed (is merged), was returned to its agent or waits for something; return the outcomes.
+
+    If no process `landing` runs, or it ends meanwhile, land the tasks in this process. A task that was returned after the
+    event `seq` counts as returned, even if its agent has finished it again.
+    """
     returns: dict[str, str] = {}
 
     def is_done(*_: object) -> bool:
@@ -178,7 +183,7 @@ def landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequenc
 
 
 def _outcome(hive: Hive, task_id: str, returns: Mapping[str, str]) -> tuple[_State, str]:
-    """Return the state of a task's landing, and the reason for it.
+    """Return the state of a task's landing (the merging of its work), and the reason for it, "" if there is none.
 
     `returns` maps each task that was returned since the command began to the reason.
     """
@@ -200,7 +205,7 @@ def _outcome(hive: Hive, task_id: str, returns: Mapping[str, str]) -> tuple[_Sta
 
 
 def _commits(hive: Hive, task_id: str) -> str:
-    """Return which commits a landed task has in which branches."""
+    """Return a text that says, for each branch into which a task has landed, which of its commits the branch has."""
     from hivemind.landing.target import Target
     from hivemind.taskrun.landing_entry import LandingEntry
     from hivemind.tasks import landing_state

@@ -88,7 +88,7 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all_: bool = Fals
 
 
 def _records(hive: Hive, names: Sequence[str]) -> list[TrackedLesson]:
-    """Return the lessons of the roots of these names, by default of all. Raises UserError."""
+    """Return the lessons of the roots with these names (none: of all roots). Raises UserError."""
     from hivemind.lessons.choice import all_books
 
     books = {book.name: book for book in all_books(hive)}

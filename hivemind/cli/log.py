@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def agent_log_text(record: Mapping[str, Any]) -> str:
-    """Format a record of an agent's own log: a line with its kind and fields, and a line per call."""
+    """Return a record of an agent's own log as text: a line with its kind and fields, and a line per call of a tool."""
     calls = record.get("calls")
     fields = {key: value for key, value in record.items() if key not in ("kind", "event", "time", "at", "calls")}
     kind = one_line(str(record.get("kind") or record.get("event") or ""))
@@ -36,7 +36,7 @@ def agent_log_text(record: Mapping[str, Any]) -> str:
 
 
 def event_line(event: Mapping[str, Any]) -> str:
-    """Format an event of the journal: its number, kind and payload."""
+    """Return an event of the journal as a line: its number, kind and payload."""
     payload = {key: value for key, value in event.items() if key not in ("seq", "kind")}
     if "time" in payload:
         payload["time"] = time_prefix({"time": payload["time"]}).strip() or payload["time"]
@@ -44,7 +44,7 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def format_fields(fields: Mapping[str, Any]) -> str:
-    """Format fields as `key=value …`. A value is quoted if it is empty or contains a space, `=` or a quotation mark."""
+    """Return fields as `key=value …`. A value is quoted if it is empty or contains a space, `=` or a quotation mark."""
     return "  ".join(
         f"{one_line(str(key))}={_format_value(value)}" for key, value in fields.items() if value is not None
     )

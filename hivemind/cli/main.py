@@ -71,7 +71,8 @@ def declared_commands(words: Iterable[str] = MODULES) -> Iterator[Command]:
 
 
 def build_parser(words: Sequence[str] | None = None) -> Parser:
-    """Build the parser for the typed command only, for its group if the command is incomplete, or for all commands."""
+    """Build a parser that knows only the typed command, or its group if the command is incomplete. If `words` is None,
+    it knows all commands."""
     # each may stand before or after the command; the last one counts
     common_options = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     common_options.add_argument(
@@ -134,7 +135,7 @@ def _run_command(arguments: argparse.Namespace) -> int:
 
 
 def _error_line(error: Exception, arguments: argparse.Namespace) -> tuple[str, int]:
-    """Return an error's line for standard error, and its exit status."""
+    """Return the line for standard error that describes an error, and the exit status."""
     if isinstance(error, UserError):
         from hivemind.cli.refusal import report_refusal
         from hivemind.coordination import CoordinationError

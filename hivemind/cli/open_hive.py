@@ -30,17 +30,17 @@ def find_layout(path: str | None) -> Layout:
 
 
 def open_hive(path: str | None) -> Hive:
-    """Open the hive for reading and writing. Raises UserError if it cannot be opened."""
+    """Open the hive at `path` (None: see `find_layout`) for reading and writing. Raises UserError if it cannot be opened."""
     from hivemind.hive import Hive
 
     return Hive.open(find_layout(path).root)
 
 
 def open_read_only(path: str | None) -> Hive:
-    """Open the hive for reading only. Raises UserError if it cannot be opened.
+    """Open the hive at `path` (None: see `find_layout`) for reading only. Raises UserError if it cannot be opened.
 
-    State that belongs to another workspace or project, as in a backup or a copy, is shown after a warning. So is a hive whose
-    hive.yaml has become invalid, with its last valid settings: a running swarm works by them, too.
+    A hive whose state belongs to another workspace or project (a backup, a copy) is opened with a warning. So is a hive
+    whose hive.yaml has become invalid, with its last valid settings: a running swarm uses them, too.
     """
     from hivemind.config import last_valid_hive
     from hivemind.hive import Hive
@@ -72,7 +72,7 @@ def caller(layout: Layout) -> str:
 
 
 def acting_name(hive: Hive, text: str) -> str:
-    """Return the agent that runs the command, if an agent does, else the mailbox that `text` names.
+    """Return the agent that runs this command. If a person runs it, return the mailbox that `text` names.
 
     Raises UserError if an agent's command names another agent.
     """
@@ -85,7 +85,7 @@ def acting_name(hive: Hive, text: str) -> str:
 
 
 def resolve_names(hive: Hive, addresses: Iterable[str] | None) -> list[str]:
-    """Return the mailboxes of names or addresses, each once. Raises UserError that lists the existing mailboxes."""
+    """Return the mailboxes that names or addresses stand for, each once. Raises UserError, which lists the existing mailboxes."""
     try:
         return list(dict.fromkeys(hive.mail.recipients(split_lists(addresses))))
     except UserError as error:
@@ -93,7 +93,7 @@ def resolve_names(hive: Hive, addresses: Iterable[str] | None) -> list[str]:
 
 
 def resolve_name(hive: Hive, address: str) -> str:
-    """Return the mailbox of one name or address. Raises UserError that lists the existing mailboxes."""
+    """Return the mailbox that a name or address stands for. Raises UserError, which lists the existing mailboxes."""
     names = resolve_names(hive, [address])
     if len(names) != 1:
         raise UserError(f"{address!r} is not a single name", remedy=_mailbox_hint(hive))
@@ -101,7 +101,7 @@ def resolve_name(hive: Hive, address: str) -> str:
 
 
 def known_agent(hive: Hive, text: str) -> str:
-    """Check that the hive has an agent of this name, and return the name. Raises UserError that lists the agents."""
+    """Return the name, after a check that the hive has an agent of this name. Raises UserError, which lists the agents."""
     name = check_name(text, "agent name")
     hive.agent_files.get(name)
     return name
@@ -113,7 +113,7 @@ def split_lists(texts: Iterable[str] | None) -> list[str]:
 
 
 def _mailbox_hint(hive: Hive) -> str:
-    """Return a sentence that names the mailboxes, at most twelve and `human`."""
+    """Return a sentence that names the existing mailboxes: at most twelve agents, and `human`."""
     if not (names := list(hive.agents)):
         return f"there is only {HUMAN}"
     remainder = f", … ({len(names)} in all)" if len(names) > 12 else ""

@@ -26,7 +26,8 @@ _TEMPORARY_CODES = frozenset(
 
 
 def report_refusal(error: CoordinationError, arguments: argparse.Namespace) -> tuple[str, int]:
-    """Return the error's line for standard error and its exit status. With --json, print the error to standard output, too.
+    """Return the error's line for standard error and its exit status. If the command has --json, also print the error
+    to standard output as JSON.
 
     The status is 1 if the same call may succeed later (held, not held, stale, not confirmed), otherwise 2.
     """

@@ -14,11 +14,13 @@ _HOME = "\x1b[H"
 
 
 class Screen(AbstractContextManager["Screen"]):
-    """The part of the terminal below the cursor, redrawn in place. On exit the last drawing stays except for its last line.
+    """The part of the terminal below the cursor, redrawn in place. On exit the last drawing stays on the screen, except
+    for its last line.
 
     Between two drawings the terminal is in its normal state, so nothing has to be restored after a kill -9 or a Ctrl-Z.
     A Ctrl-C makes the terminal discard pending output, possibly the end of a drawing, so exit restores the state again.
-    The size is read before each drawing. After a resize the screen is cleared: the terminal may have rewrapped old lines.
+    The size is read before each drawing. After a resize the screen is cleared: the terminal may have rewrapped old
+    lines.
     """
 
     def __init__(self) -> None:
@@ -31,7 +33,8 @@ class Screen(AbstractContextManager["Screen"]):
             sys.stdout.flush()
 
     def draw(self, render: Callable[[int, int], Iterable[str]]) -> None:
-        """Replace the previous lines by the lines of `render(columns, rows)`, which must fit into that size."""
+        """Replace the previous lines by the lines of `render(columns, rows)`. It must return at most `rows` lines of at
+        most `columns`."""
         size = terminal_size()
         lines = list(render(size[0], max(1, size[1] - 1)))  # the last row is for the cursor
         if lines == self._lines and size == self._size:
@@ -46,7 +49,7 @@ class Screen(AbstractContextManager["Screen"]):
 
 @contextmanager
 def raw_keyboard() -> Iterator[int]:
-    """Switch to the alternate screen and to input key by key; yield the keyboard's descriptor; restore the terminal."""
+    """Switch to the alternate screen and to input key by key, and yield the keyboard's descriptor. At the end, undo both."""
     import termios
     import tty
 

@@ -31,7 +31,7 @@ def discard_output(stream: TextIO) -> None:
 
 @contextmanager
 def tolerate_closed_output() -> Iterator[None]:
-    """End the block without an error if the reader closes the output, so the command keeps its exit status."""
+    """End the block without an error if the reader closes the output. The command thus keeps its exit status."""
     try:
         yield
         sys.stdout.flush()
@@ -52,7 +52,7 @@ def standard_input() -> str:
 
 
 class OutputWaiter(AbstractContextManager["OutputWaiter"]):
-    """A bell for a command that prints events: `wait` returns after a `wake`, and detects that the output is closed."""
+    """A wait for a command that prints events: `wait` returns after a `wake`, and notices if nobody reads the output any more."""
 
     def __init__(self) -> None:
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -66,7 +66,8 @@ class OutputWaiter(AbstractContextManager["OutputWaiter"]):
         os.eventfd_write(self._event, 1)
 
     def wait(self, seconds: float | None = None, file: int | None = None) -> bool:
-        """Return on the next `wake`, after the timeout, or if there is something to read in `file` (then True).
+        """Return at the next `wake`, after `seconds` (None: no limit), or when `file` can be read. Return True only in
+        the last case.
 
         Raises BrokenPipeError if the reader has closed the output, or the terminal is gone.
         """

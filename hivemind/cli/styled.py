@@ -21,8 +21,10 @@ def has_rich() -> bool:
 
 @contextmanager
 def progress() -> Iterator[Callable[..., None]]:
-    """Yield a function `report(activity, done=0, total=None)` that shows the progress on a terminal. It does nothing without a
-    terminal or without rich."""
+    """Yield a function `report(activity, done=0, total=None)`, which shows the progress on a terminal.
+
+    The function does nothing without a terminal or without rich.
+    """
     if not (sys.stderr.isatty() and is_terminal() and has_rich()):
         yield lambda *_: None
         return
@@ -40,7 +42,7 @@ def progress() -> Iterator[Callable[..., None]]:
 
 
 def print_markdown(text: str) -> None:
-    """Print Markdown with colours; links show their address, and nothing steers the terminal."""
+    """Print Markdown with colours. Links show their address. Control characters cannot steer the terminal."""
     from rich.console import Console
     from rich.markdown import Markdown
     from rich.theme import Theme
@@ -50,7 +52,7 @@ def print_markdown(text: str) -> None:
 
 
 def print_diff(text: str) -> None:
-    """Print a diff with colours. Nothing in it steers the terminal, and its lines are neither padded nor wrapped."""
+    """Print a diff with colours. Control characters cannot steer the terminal. Lines are neither padded nor wrapped."""
     from rich.console import Console
     from rich.syntax import Syntax
 

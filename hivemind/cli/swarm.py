@@ -210,7 +210,8 @@ def up(
 
 
 def _metrics_process(text: str) -> Callable[[Parts, int], int]:
-    """Return the main function of the process that answers a monitoring system. Raises UserError if it could not listen."""
+    """Parse the address of the process that answers a monitoring system, and return its main function. Raises UserError
+    if it could not listen there."""
     from hivemind.web.metrics_server import MetricsAddress, run_metrics
 
     address = MetricsAddress.parse(text)
@@ -225,7 +226,7 @@ def _run_exchange(hive: Parts, lifeline: int) -> int:
 
 
 def _apply_settings(layout: Layout, json: bool) -> None:
-    """Open the hive, which sets the umask of hive.yaml. Warn about agents that are set aside, and print the budgets."""
+    """Apply the settings of hive.yaml, such as its umask. Warn about agents whose files are invalid, and print the budgets."""
     from hivemind.hive import Hive
 
     hive = Hive.look(layout.root)
@@ -322,7 +323,7 @@ def _result_lines(result: SwarmResult, until_idle: bool, search_gap: str) -> Ite
 
 @command("down", find_layout)
 def down(layout: Layout, *, timeout: Annotated[float, Arg(maximum=1000000.0)] | None = None) -> CommandOutput:
-    """End the swarm in order.
+    """End the swarm, and let its agents finish what they are doing.
 
     Asks the supervisor to end and waits for it. Agents finish or drop their current action, release their leases
     and end within 5 seconds; the next `hivemind up` continues their tasks from disk. A running command gets SIGTERM after
@@ -354,7 +355,7 @@ def down(layout: Layout, *, timeout: Annotated[float, Arg(maximum=1000000.0)] | 
 
 
 def shutdown_output(report: ShutdownReport, line: str, **extra_fields: str) -> CommandOutput:
-    """Return `line` as output if the process has ended. Otherwise warn, and return exit status 1."""
+    """Return `line` as output if the process has ended. If it still runs, print a warning, and return exit status 1."""
     if not report.is_over:
         warn(f"process {report.pid} has not ended in time; ps -p {report.pid} shows it; wait, or kill it")
     record = {**extra_fields, "pid": report.pid, "ended": report.is_over}
@@ -513,7 +514,7 @@ def _next_run(scheduled_task: ScheduledTask) -> str:
 
 
 def _titled_lines(title: str, rows: Sequence[tuple[str, str]], full_command: str) -> Iterator[str]:
-    """Yield a title and a line per row. After `_MAX_LINES` rows, name `full_command`, which shows all."""
+    """Yield a title and a line per row. After `_MAX_LINES` rows, yield a line with `full_command`, which shows them all."""
     if rows:
         yield f"\n{title}:"
     yield from (f"  {one_line(name)}: {one_line(text)}" for name, text in rows[:_MAX_LINES])
@@ -522,7 +523,7 @@ def _titled_lines(title: str, rows: Sequence[tuple[str, str]], full_command: str
 
 
 def _agent_row(agent: AgentOverview) -> dict[str, Any]:
-    """Return an agent's table row. Its cost is `?` if no price is known, `0.0123+?` if some prices are unknown."""
+    """Return an agent's table row. Its cost is `?` if no price is known, `0.0123+?` if only some prices are."""
     known_cost = f"{agent.money:.4f}" if agent.money or not agent.unpriced else ""
     cost = known_cost + (("+?" if known_cost else "?") if agent.unpriced else "")
     tokens = f"{agent.tokens:,}" + (f" ({agent.budget:,} a day)" if agent.budget is not None else "")

@@ -225,7 +225,7 @@ def _swarm_notes(hive: Hive) -> Iterator[str]:
 
 
 def _omission_lines(hive: Hive, summaries: Iterable[TaskSummary], limit: int) -> Iterator[str]:
-    """Yield a line for each state with more tasks than the limit."""
+    """Yield a line for each state with more tasks than the limit: it says how many are not listed."""
     rows = Counter(task.state.value for task in summaries)
     for state, total in hive.tasks.listing.counts().items():
         if rows[state] == limit < total:
@@ -244,7 +244,7 @@ def _agent_of(task: TaskSummary) -> str | None:
 
 
 def _note(task: TaskSummary) -> str | None:
-    """Return why the task failed or nobody works on it, and a remark if its deadline is over; None without either."""
+    """Return why the task failed or nobody works on it, and a remark if its deadline is over. Return None if there is neither."""
     from hivemind.tasks import landing_state
 
     parked = f"parked: {task.parked.reason}" if task.parked else None
@@ -290,9 +290,9 @@ def wait(hive: Hive, ids: list[str], *, timeout: Positive | None = None) -> Comm
 
 
 def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
-    """Return a task's fields with the text of its result.md or error.md, if any.
+    """Return a task's fields with the text of its result.md or error.md, if it has one.
 
-    A drop that cannot be parsed as a task has only its path and the reason.
+    A file in the inbox that cannot be parsed as a task has only its path and the reason.
     """
     from hivemind.taskrun.published import stale_sources
     from hivemind.tasks import TaskProblem, landing_state, read_outcome

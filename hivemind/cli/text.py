@@ -73,7 +73,7 @@ def age(moment: datetime, now: datetime | None = None) -> str:
 
 
 def card_line(number: object, kind: str, marks: Iterable[str], title: str, text: str) -> str:
-    """Return `7 [evidence, closed, agent/a] Title: text`, without the text if it equals the title."""
+    """Return `7 [evidence, closed, agent/a] Title: text`. The text is left out if it equals the title."""
     title, text = one_line(title), one_line(text)
     label = ": ".join(part for part in (title, text if text != title else "") if part)
     return f"{number} [{', '.join(one_line(word) for word in (kind, *marks))}] {label}".rstrip()

@@ -46,8 +46,10 @@ _BOLD, _REVERSED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 
 @frozen
 class ScreenRow:
-    """A row of the list. `target` is the kind and the name of the page that Enter opens, `cells` are the texts below
-    `_HEADINGS`. Rows that need attention begin with `!`."""
+    """A row of the screen's list of needs, agents and tasks. Rows that need attention begin with `!`.
+
+    `target` is the kind and the name of the page that Enter opens, `cells` are the texts below `_HEADINGS`.
+    """
 
     target: tuple[str, str]
     cells: tuple[str, ...]
@@ -128,7 +130,8 @@ def top(layout: Layout, *, once: bool = False, plain: bool = False) -> None:
 
 
 def handle_key(view: ScreenState, key: str, rows: Sequence[ScreenRow]) -> bool:
-    """Apply a typed key to the screen's state. Return False if the key ends the program."""
+    """Apply a typed key to the screen's state `view`. `rows` are the rows on the screen. Return False if the key ends
+    the program."""
     step = {"j": 1, "\x1b[B": 1, "k": -1, "\x1b[A": -1}.get(key, 0)
     if view.is_typing:
         view.is_typing = key not in ("\r", "\n", "\x1b")
@@ -159,7 +162,7 @@ def handle_key(view: ScreenState, key: str, rows: Sequence[ScreenRow]) -> bool:
 
 
 def list_rows(snapshot: Snapshot, index: PageIndex | None, view: ScreenState) -> list[ScreenRow]:
-    """Return the filtered and sorted rows: needs first, then agents, then (with an index) tasks."""
+    """Return the filtered and sorted rows: first what needs a person, then agents, then (unless `index` is None) tasks."""
     key = _SORTS[view.sort]
     rows = [*_need_rows(snapshot), *sorted(_agent_rows(snapshot), key=key)]
     if index is not None:
@@ -205,12 +208,12 @@ def _task_rows(snapshot: Snapshot, index: PageIndex) -> Iterator[ScreenRow]:
 
 
 def list_lines(snapshot: Snapshot, index: PageIndex | None, view: ScreenState, columns: int | None) -> list[str]:
-    """Return the list as plain lines. The table fits into `columns`."""
+    """Return the rows of `list_rows` as plain lines. The table is at most `columns` wide (None: unlimited)."""
     return [_head(snapshot), *_row_lines(list_rows(snapshot, index, view), columns)]
 
 
 def up_lines(snapshot: Snapshot, columns: int, height: int) -> list[str]:
-    """Return the screen of `hivemind up`: the list without tasks, cut to the height."""
+    """Return the screen of `hivemind up`: what needs a person, and the agents, cut to the size."""
     lines = list_lines(snapshot, None, ScreenState(), columns)
     if len(lines) >= height > 2:
         lines[height - 2 :] = [f"… and {len(lines) - height + 2} more: hivemind top"]
@@ -237,7 +240,7 @@ def _row_lines(rows: Sequence[ScreenRow], columns: int | None) -> list[str]:
 def _screen_lines(
     snapshot: Snapshot, rows: Sequence[ScreenRow], view: ScreenState, columns: int, height: int
 ) -> Iterator[str]:
-    """Yield the whole screen: the head, the opened page or the rows around the cursor, and a hint to the keys."""
+    """Yield the whole screen: the head, then the opened page or the rows around the cursor, then a line that names the keys."""
     body_height = max(1, height - 4)
     if view.open_target is not None:
         heading, body, cursor = "", view.detail[view.scroll : view.scroll + body_height], -1
@@ -283,6 +286,6 @@ def detail_lines(hive: Hive, snapshot: Snapshot, open_target: tuple[str, str]) -
 
 
 def _read_keys(keyboard: int, bell: OutputWaiter) -> list[str]:
-    """Wait for keys and return them. Return no keys if the hive or the window's size has changed first."""
+    """Wait for keys and return them. Return [] if the hive or the window's size changes first."""
     text = os.read(keyboard, 256).decode("utf-8", "ignore") if bell.wait(file=keyboard) else ""
     return [key.replace("\x1bO", "\x1b[") for key in re.findall(r"\x1b[\[O].?|.", text, re.DOTALL)]

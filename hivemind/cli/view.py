@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _view_output(view: Any) -> CommandOutput:
-    """Return a view as the output of a command: compact JSON, and escaped YAML for people."""
+    """Return a view as the output of a command: compact JSON for `--json`, YAML with escaped control characters for people."""
     import json
 
     import yaml
@@ -155,7 +155,7 @@ def signals(hive_path: str | None, task: str | None = None, *, arguments: ViewAr
 
 
 def _known_task(hive: Hive, text: str | None) -> str | None:
-    """Check that the hive or its journal has the task, and return its id; None without a task. Raises UserError."""
+    """Return the task's id, after a check that the hive or its journal has the task. Return None for None. Raises UserError."""
     if text is None:
         return None
     task = check_name(text, "task id")

@@ -1,4 +1,4 @@
-"""Citations, and the verdict on whether a citation's quote is still in its file (`verification.py`)."""
+"""Citations, and the verdict whether a cited quote is still in its file (found by `verification.py`)."""
 
 from __future__ import annotations
 

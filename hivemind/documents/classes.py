@@ -71,7 +71,8 @@ def classify_thread(subject: str, bodies: Sequence[str]) -> Classification:
 
 
 def _tag(label: str) -> str:
-    """Turn a label into a tag (`Data Base` → `data-base`); return "" for a label without letters."""
+    """Turn a label into a tag: lower case, with hyphens between words (`Data Base` → `data-base`). Return "" for a
+    label without letters."""
     tag = re.sub(r"[^\w]+", "-", label.casefold()).strip("-_")[:64]
     return tag if re.search(r"[^\W\d_]", tag) else ""
 

@@ -109,7 +109,7 @@ class Docmem(DatabaseOwner):
             return tree.ancestry(sql, node_id)[-1]
 
     def size(self, node_id: str) -> tuple[int, int]:
-        """Return the number of the node's descendants, and the tokens of the node and its descendants together."""
+        """Return the number of the node's descendants, and the number of tokens in the node and its descendants together."""
         with self.database.read() as sql:
             count, tokens = tree.size(sql, node_id)
             return count - 1, tokens
@@ -138,7 +138,11 @@ class Docmem(DatabaseOwner):
         *,
         readonly: int = 0,
     ) -> Node:
-        """Create a document. Raises DocmemError if the id is taken."""
+        """Create a document with this text, and return its root. The context says what a node is for. Raises
+        DocmemError if the id is taken.
+
+        An `id` of None is replaced by a new id.
+        """
         draft = NodeDraft(check_context(context_type, context_name, context_value), text, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(None, 0.0, draft)
@@ -147,7 +151,11 @@ class Docmem(DatabaseOwner):
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
         *, id: str | None = None, readonly: int = 0,  # noqa: A002
     ) -> Node:  # fmt: skip
-        """Create a child after the node's last child; its order is the largest among its siblings + 1."""
+        """Create a child after the node's last child, and return it. Its order (the sort key among siblings) is the
+        largest one + 1.
+
+        The context says what the new node is for; an `id` of None is replaced by a new id.
+        """
         draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(*edit.free_slot("child", node_id), draft)
@@ -156,7 +164,8 @@ class Docmem(DatabaseOwner):
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
         *, id: str | None = None, readonly: int = 0,  # noqa: A002
     ) -> Node:  # fmt: skip
-        """Create a sibling directly before the node. Raises DocmemError for a root."""
+        """Create a sibling directly before the node, and return it. Arguments are as for `append_child`. Raises
+        DocmemError for a root."""
         draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(*edit.free_slot("before", node_id), draft)
@@ -165,13 +174,14 @@ class Docmem(DatabaseOwner):
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
         *, id: str | None = None, readonly: int = 0,  # noqa: A002
     ) -> Node:  # fmt: skip
-        """Create a sibling directly after the node. Raises DocmemError for a root."""
+        """Create a sibling directly after the node, and return it. Arguments are as for `append_child`. Raises
+        DocmemError for a root."""
         draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(*edit.free_slot("after", node_id), draft)
 
     def add_note(self, node_id: str, text: str, author: str) -> Node:
-        """Add a note directly after the node; a note on a root becomes its first child. The node may be readonly."""
+        """Add a note directly after the node, which may be readonly, and return it. A note on a root becomes its first child."""
         draft = NodeDraft(check_context("note", "by", author), text)
         with self.transaction() as edit:
             if tree.get(edit.sql, node_id).parent_id is not None:
@@ -181,14 +191,16 @@ class Docmem(DatabaseOwner):
 
     # -- changing ---------------------------------------------------------------------------------------------------
     def update_content(self, node_id: str, content: str, expected_hash: str | None = None) -> Node:
-        """Replace the node's text. Raises OptimisticLockError; raises ReadonlyError if the node is readonly."""
+        """Replace the node's text. Raises ReadonlyError for a readonly node, OptimisticLockError if the node's hash is
+        not `expected_hash` (None: not checked)."""
         with self.transaction() as edit:
             return edit.change(edit.writable(node_id, expected_hash), text=content)
 
     def update_context(
         self, node_id: str, context_type: str, context_name: str, context_value: str, expected_hash: str | None = None
     ) -> Node:
-        """Replace the node's context. Raises OptimisticLockError; raises ReadonlyError if the node is readonly."""
+        """Replace the node's context. Raises ReadonlyError for a readonly node, OptimisticLockError if the node's hash
+        is not `expected_hash` (None: not checked)."""
         context = check_context(context_type, context_name, context_value)
         with self.transaction() as edit:
             return edit.change(edit.writable(node_id, expected_hash), context=context)
@@ -200,7 +212,7 @@ class Docmem(DatabaseOwner):
             return edit.change(tree.get(edit.sql, node_id), importance=share)
 
     def set_sticky(self, node_id: str, sticky: bool = True) -> Node:
-        """Set whether the node and its next sibling are expanded, moved and summarised only together."""
+        """Set whether the node is sticky: it and its next sibling are then expanded, moved and summarised only together."""
         flag = check_flag(sticky, "sticky")
         with self.transaction() as edit:
             return edit.change(tree.get(edit.sql, node_id), sticky=flag)
@@ -218,7 +230,11 @@ class Docmem(DatabaseOwner):
             return [*versions, Version(len(versions) + 1, node.text, *node.context, node.updated_at, node.hash)]
 
     def restore(self, node_id: str, version: int, expected_hash: str | None = None) -> Node:
-        """Restore the node's text and context from an earlier version. The history keeps all versions."""
+        """Restore the node's text and context from an earlier version (counted from 1), and return the node. The
+        history keeps all versions.
+
+        Raises OptimisticLockError if the node's hash is not `expected_hash` (None: not checked).
+        """
         check_integer(version, "version", 1)
         with self.transaction() as edit:
             node = edit.writable(node_id, expected_hash)
@@ -238,13 +254,15 @@ class Docmem(DatabaseOwner):
     def move_append_child(self, node_id: str, target_parent_id: str, expected_hash: str | None = None) -> Node:
         """Move the node, with the siblings that stick to it, to the end of the target's children.
 
-        Raises CycleError if the target is in the moved subtree.
+        Raises CycleError if the target is in the moved subtree, OptimisticLockError if the node's hash is not
+        `expected_hash` (None: not checked).
         """
         with self.transaction() as edit:
             return move(edit, node_id, target_parent_id, "child", expected_hash)
 
     def move_before(self, node_id: str, target_node_id: str, expected_hash: str | None = None) -> Node:
-        """Move the node, with the siblings that stick to it, directly before the target.
+        """Move the node, with the siblings that stick to it, directly before the target. `expected_hash` is as for
+        `move_append_child`.
 
         Raises CycleError if the target is in the moved subtree, DocmemError if the target is a root.
         """
@@ -252,7 +270,8 @@ class Docmem(DatabaseOwner):
             return move(edit, node_id, target_node_id, "before", expected_hash)
 
     def move_after(self, node_id: str, target_node_id: str, expected_hash: str | None = None) -> Node:
-        """Move the node, with the siblings that stick to it, directly after the target.
+        """Move the node, with the siblings that stick to it, directly after the target. `expected_hash` is as for
+        `move_append_child`.
 
         Raises CycleError if the target is in the moved subtree, DocmemError if the target is a root.
         """
@@ -284,13 +303,20 @@ class Docmem(DatabaseOwner):
         context_name: str = "by",
         context_value: str = "hand",
     ) -> Node:
-        """Create a summary, and move the consecutive leaves from start to end (both included) below it."""
+        """Create a summary with the text `content`, move the consecutive leaves from start to end (both included) below
+        it, and return it.
+
+        By default, its context says that it was written by hand.
+        """
         context = check_context(context_type, context_name, context_value)
         with self.transaction() as edit:
             return summaries.add_summary(edit, start_node_id, end_node_id, content, context)
 
     def remove_summary(self, node_id: str, expected_hash: str | None = None) -> list[Node]:
-        """Move a summary's children up to its parent, delete the summary, and return the children."""
+        """Move a summary's children up to its parent, delete the summary, and return the children.
+
+        Raises OptimisticLockError if the summary's hash is not `expected_hash` (None: not checked).
+        """
         with self.transaction() as edit:
             return summaries.remove_summary(edit, node_id, expected_hash)
 
@@ -362,8 +388,10 @@ class Docmem(DatabaseOwner):
     def _expanding(
         self, node_id: str, max_tokens: int, by: By, query: str | None
     ) -> Iterator[tuple[sqlite3.Connection, Callable[[str, float], float] | None]]:
-        """Yield a read transaction's connection, and a function that computes a node's priority from its id and
-        importance. The function is None if `by` is "order"."""
+        """Yield a read transaction's connection, and a function that computes a node's priority from its id and its importance.
+
+        The function is None if `by` is "order": nodes then have no priority.
+        """
         check_integer(max_tokens, "max_tokens")
         relevance_query = None if query is None else self.prepare_query(query, below=node_id)
         with self.database.read() as sql:
@@ -395,10 +423,10 @@ class Docmem(DatabaseOwner):
             return find_hits(self._engine, sql, prepared_query, node_id, max_hits)
 
     def prepare_query(self, text: str, *, keys: Sequence[str] | None = None, below: str | None = None) -> Query:
-        """Return the query with its vectors. First embed those of the best matches by words that have no vector yet.
+        """Return the query with its vectors. First embed the texts of the best matches by words, where they lack a vector.
 
-        `keys` limits these matches to files at or below the paths, `below` to the subtree of this node. Do not call
-        `prepare_query` inside a transaction: an embedder may be slow.
+        `keys` limits these matches to files at or below the paths, `below` to the subtree of this node (None: no
+        limit). Do not call `prepare_query` inside a transaction: an embedder may be slow.
         """
         query = self.meanings.build_query(check_text(text, "a query"))
         with self.database.read() as sql:
@@ -427,8 +455,8 @@ class Docmem(DatabaseOwner):
     def passages(
         self, text: str, limit: int, keys: Sequence[str], context: str = "", without: Collection[str] = ()
     ) -> list[Passage]:
-        """Return the passages that answer `text` best, best first, from files at or below the paths `keys`. Files in
-        `without` are not searched.
+        """Return the passages that answer `text` best, best first, from files at or below the paths `keys`, but not
+        from the files `without`.
 
         Words of `context` count half. Before the search, the best matches by words are embedded, which may take long.
         Passages that still lack a vector are ranked by words only; their `why` says so.
@@ -440,7 +468,10 @@ class Docmem(DatabaseOwner):
             return find_passages(self._engine, sql, prepared_query, limit, keys, without)
 
     def _embed(self, limit: int, **options: Any) -> int:
-        """Embed at most `limit` texts that lack a vector; return their number (0 if the database is read-only)."""
+        """Embed at most `limit` texts that lack a vector, and return their number (0 if the database is read-only).
+
+        The other options are those of `StoreEmbedder.embed_backlog`.
+        """
         if self.database.is_read_only:
             return 0
         return self.meanings.embed_backlog(self.database, BACKLOG, limit, **options)
@@ -463,7 +494,7 @@ class Docmem(DatabaseOwner):
         )
 
     def tags_of(self, node_id: str) -> list[str]:
-        """Return the tags in a node's text and, for a root, the document's labels; sorted and without `@`."""
+        """Return the tags in a node's text, sorted and without `@`. A root also has the labels of its document as tags."""
         with self.database.read() as sql:
             tree.get(sql, node_id)
             return [row[0] for row in sql.execute("SELECT tag FROM tags WHERE node_id = ? ORDER BY tag", (node_id,))]
@@ -510,7 +541,7 @@ class Docmem(DatabaseOwner):
     def keep_thread(self, subject: str, letters: Sequence[Letter], thread: str) -> Node:
         """Add the letters that are not stored yet to the document of their mail thread; return the document's root.
 
-        `thread` is the Message-ID of the thread's first letter.
+        `thread` is the Message-ID of the thread's first letter. `subject` is the title of a new document.
         """
         with self.transaction() as edit:
             return keep_thread(edit, subject, letters, thread)
@@ -547,11 +578,12 @@ class Docmem(DatabaseOwner):
     locks: Sequence[str] = (".sync", ".lock")
 
     def elsewhere(self, path: Path) -> Docmem:
-        """Return a store for another database file, without an embedder."""
+        """Return a store for the database file `path`, without an embedder."""
         return Docmem(path)
 
     def rebuild(self) -> None:
-        """Rebuild the full-text index, delete vectors without a node, and make the next sync read every file again."""
+        """Rebuild the full-text index, and delete the vectors of nodes that no longer exist. The next sync reads every
+        file again."""
         with self.database.write() as sql:
             sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
             sql.execute("DELETE FROM unindexed")

@@ -46,9 +46,9 @@ Position = Literal["child", "before", "after"]
 
 
 def free_order(sql: sqlite3.Connection, position: Position, target: Node, now: str, mover_id: str | None) -> float:
-    """Return a free order (a sort key among siblings) at `position`: last below the target, or directly before or after it.
+    """Return a free order (the sort key among siblings) at `position`: last below the target, or directly before or after it.
 
-    `mover_id` is the node that will move to this order; its present order counts as free.
+    `mover_id` is the node that will move there, and whose present order therefore counts as free; None for a new node.
     """
     for _ in range(2):
         parent_id, bound = (target.id, float("inf")) if position == "child" else (target.parent_id, target.order_value)
@@ -73,7 +73,7 @@ _RANKS = "SELECT id, row_number() OVER (ORDER BY order_value) AS rank FROM nodes
 
 
 def park(sql: sqlite3.Connection, parent_id: str) -> None:
-    """Give all children negative orders in their present sequence: the orders from 1 on become free."""
+    """Set the orders of all children to negative numbers, in their present sequence, so the orders from 1 on become free."""
     row = sql.execute("SELECT count(*), min(order_value) FROM nodes WHERE parent_id = ?", (parent_id,)).fetchone()
     if row[0]:
         base = float(int(min(row[1], 0.0)) - 1) - row[0] - 1
@@ -139,14 +139,18 @@ class Edit:
         return node
 
     def writable(self, node_id: str, expected_hash: str | None) -> Node:
-        """Return the node as `expect` does. Raises ReadonlyError for a readonly node."""
+        """Return the node, with the checks and errors of `expect`. Raises ReadonlyError for a readonly node."""
         node = self.expect(node_id, expected_hash)
         if node.readonly:
             raise ReadonlyError(node_id)
         return node
 
     def free_slot(self, position: Position, target_id: str, mover_id: str | None = None) -> tuple[str, float]:
-        """Return the parent id and a free order for a node at `position`. Raises DocmemError for a place beside a root."""
+        """Return the parent's id and a free order for a node at `position`, relative to the target. Raises DocmemError
+        for a position beside a root.
+
+        `mover_id` is the node that will move there; None for a new node.
+        """
         target = tree.get(self.sql, target_id)
         parent_id = target_id if position == "child" else target.parent_id
         if parent_id is None:
@@ -155,7 +159,8 @@ class Edit:
 
     # -- writing ----------------------------------------------------------------------------------------------------
     def add(self, parent_id: str | None, order: float, draft: NodeDraft) -> Node:
-        """Insert a new node. Raises DocmemError if the draft's id is taken."""
+        """Insert a new node below `parent_id` (None: as a root) at this order, and return it. Raises DocmemError if the
+        draft's id is taken."""
         if draft.id is None:
             (node_id,) = self.free_ids(1)
         elif tree.find(self.sql, node_id := check_id(draft.id)) is not None:
@@ -199,7 +204,11 @@ class Edit:
     def change(
         self, node: Node, *, keep_version: bool = True, context: NodeContext | None = None, **changes: Any
     ) -> Node:
-        """Set the context and the fields `changes` of a node; update its token count, hash, time, tags and history."""
+        """Set the context and the fields `changes` of a node, and update its token count, hash, time and tags. Return
+        the changed node.
+
+        If text or context change, the history keeps the old version, unless `keep_version` is False.
+        """
         if context is not None:
             changes = dict(zip(CONTEXT_FIELDS, context, strict=True)) | changes
         if "text" in changes:
@@ -233,7 +242,7 @@ class Edit:
         return new_node
 
     def label(self, node_id: str, labels: Iterable[str]) -> None:
-        """Set the node's tags to `labels` plus the tags in the node's text; drop all other tags."""
+        """Set the node's tags to `labels` and the tags in the node's text. All other tags are removed."""
         self.sql.execute("DELETE FROM tags WHERE node_id = ?", (node_id,))
         self._tag(node_id, tags_in(tree.get(self.sql, node_id).text).union(labels))
 

@@ -29,7 +29,7 @@ FROM json_each(?) p CROSS JOIN nodes n ON n.parent_id = p.value ORDER BY p.key, 
 
 @frozen
 class _Candidate:
-    """A node that may be selected. It has no text: texts are read after the selection."""
+    """A node that may be selected, without its text. Texts are read after the selection."""
 
     parent_id: str
     id: str
@@ -49,7 +49,7 @@ class _Expansion:
     children_by_parent: dict[str, list[_Candidate]] = field(default_factory=dict)  # in order
 
     def sibling_groups(self, start_id: str) -> Iterator[list[_Candidate]]:
-        """Yield groups of siblings breadth first, and stop when the budget is used up."""
+        """Yield groups of siblings below the start node, breadth first. Stop when the budget is used up."""
         level = [start_id]
         while level:
             below: list[str] = []
@@ -64,7 +64,10 @@ class _Expansion:
             level = below
 
     def add_group(self, group: Sequence[_Candidate]) -> None:
-        """Select the siblings that fit, in order. If `resolution` is "mixed" and their summary is selected, all or none."""
+        """Select those siblings that fit into the remaining budget, in order.
+
+        With the resolution "mixed", the children of a selected summary are selected together or not at all.
+        """
         parent, can_replace = group[0].parent_id, self.interior == "replace"
         is_optional = parent in self.selected_tokens and (can_replace or self.resolution == "mixed")
         if is_optional and is_summary(self.sql, parent):
@@ -102,7 +105,7 @@ class _Expansion:
 
 
 def sticky_units(group: Iterable[_Candidate]) -> Iterator[list[_Candidate]]:
-    """Yield runs of siblings that stick together, in order."""
+    """Yield the siblings in order, in lists: nodes that stick together are in one list, any other node is alone."""
     unit: list[_Candidate] = []
     for candidate in group:
         unit.append(candidate)
@@ -125,7 +128,8 @@ def expand(
     """Return the start node and as many of its descendants as fit into `max_tokens`, in reading order.
 
     Nodes are selected breadth first; a node that does not fit is skipped. With `priority` (a function of id and
-    importance), nodes of higher priority are selected first. Raises NodeNotFoundError.
+    importance), nodes of higher priority are selected first. `interior` and `resolution` are as in
+    `Docmem.expand_to_length`. Raises NodeNotFoundError.
     """
     check_interior(interior)
     if resolution not in ("full", "mixed"):

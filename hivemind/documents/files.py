@@ -51,7 +51,7 @@ class Stamp:
 
 @frozen
 class KnownFile:
-    """A row of the table `files`. `note` is the reason why the file has no document, or an error in its front matter."""
+    """A row of the table `files`. `note` says why the file has no document, or what is wrong with its front matter."""
 
     path: str
     is_synced: bool
@@ -101,10 +101,10 @@ def files_with_digest(sql: sqlite3.Connection, digest: str) -> list[KnownFile]:
 def store_document(
     edit: Edit, path: str, outline: Outline, stamp: Stamp, digest: str, *, is_synced: bool
 ) -> tuple[str, ImportOutcome]:
-    """Create a file's document or update it node by node; return the id of its root and the outcome.
+    """Create a file's document, or update it node by node. Return the id of its root and the outcome.
 
-    If another process has stored this version already, the outcome is "unchanged". The full-text index is updated in the
-    same transaction: word frequencies, and with them rankings, must depend on the files alone.
+    If another process has stored this version already, the outcome is "unchanged". The full-text index is updated in
+    the same transaction, so word frequencies (and with them rankings) depend on the files alone.
     """
     classification = classify(path, outline)
     context = NodeContext("root", classification.name, context_value(path, "document"))
@@ -131,7 +131,7 @@ def store_document(
 
 
 def record_skipped(edit: Edit, path: str, stamp: Stamp, note: str) -> None:
-    """Record in `note` why a file is not imported. The file is not read again until it changes."""
+    """Record `note`, the reason why a file is not imported. The file is not read again until it changes."""
     known_file = find_file(edit.sql, path)
     if known_file is not None and known_file.root_id is not None:
         forget_file(edit, known_file)
@@ -141,7 +141,7 @@ def record_skipped(edit: Edit, path: str, stamp: Stamp, note: str) -> None:
 
 
 def _save(sql: sqlite3.Connection, path: str, is_synced: bool, stamp: Stamp, columns: Mapping[str, str | None]) -> int:
-    """Insert or update a file's row; return its id."""
+    """Insert or update a file's row; return its id. `is_synced` says that a sync keeps the file up to date."""
     row = {"path": path, "kept": int(is_synced), **asdict(stamp), "parser": VERSION, **columns}
     changes = ", ".join(f"{name} = excluded.{name}" for name in row if name != "kept")
     (number,) = sql.execute(
@@ -153,7 +153,7 @@ def _save(sql: sqlite3.Connection, path: str, is_synced: bool, stamp: Stamp, col
 
 
 def forget_file(edit: Edit, known_file: KnownFile) -> None:
-    """Delete the document of a deleted file. If the document has notes, keep them and the root, marked as gone."""
+    """Delete the document of a deleted file. If it has notes, keep the notes and the root, and mark the root as gone."""
     if known_file.root_id is None or tree.find(edit.sql, known_file.root_id) is None:
         edit.sql.execute("DELETE FROM files WHERE id = ?", (known_file.number,))
         return

@@ -35,7 +35,7 @@ PieceKey = tuple[str, str, str]
 
 
 def parents_of(outline: Outline) -> list[int]:
-    """Return the position of each piece's parent: the nearest earlier piece of smaller depth; −1 if there is none."""
+    """Return the index of each piece's parent, or −1 if it has none. The parent is the nearest earlier piece of smaller depth."""
     open_pieces: list[tuple[int, int]] = [(0, -1)]
     parents = []
     for at, piece in enumerate(outline.pieces):
@@ -79,9 +79,10 @@ def match_pieces(old: Sequence[PieceKey], new: Sequence[PieceKey]) -> list[int |
 def _align(
     old: Sequence[PieceKey], new: Sequence[PieceKey], free: Sequence[int], gap: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Match unmatched old pieces (`free`) with new ones of the same kind (`gap`): first by common words, then by section.
+    """Match old pieces without a match (indexes `free`) with new ones of the same kind (indexes `gap`): by common
+    words, then by section.
 
-    Yield (new, old) positions.
+    Yield (new index, old index) of each match.
     """
     rest_old, rest_new = list(free), list(gap)
     if len(free) * len(gap) <= _MAX_PAIRS:
@@ -123,12 +124,12 @@ def relayout(
     pieces: Sequence[tuple[str, str]],
     notes: Collection[str],
 ) -> tuple[dict[str, list[str]], set[str]]:
-    """Plan the tree of a document whose file has changed: return the new children of each parent, and the orphans.
+    """Plan the tree of a document whose file has changed. Return the new children of each parent, and the orphans.
 
-    `children` is the present tree. `imported_ids` are its nodes from the file, including the root. `pieces` are the
-    (id, parent id) of the changed file's pieces in reading order; ids outside `imported_ids` are new. All other nodes
-    were added by agents. Those in `notes` are each about the node before. An orphan is a note or summary whose nodes
-    were removed.
+    `children` is the present tree; those of its nodes that come from the file, including the root, are `imported_ids`.
+    `pieces` are the (id, parent id) of the changed file's pieces in reading order; other ids than `imported_ids` are
+    new. All other nodes were added by agents: those in `notes` are notes about the node before, the others are
+    summaries. An orphan is a note or summary whose nodes were removed.
     """
     parent = {child: above for above, below in children.items() for child in below}
     members: dict[str, list[str]] = defaultdict(list)  # by wrapper: a summary, or another node put above imported nodes
@@ -182,7 +183,10 @@ def _wrap(
     container_of: dict[str, str],
     new_ids: Collection[str],
 ) -> None:
-    """Insert the wrapper above its first piece. Its own and new pieces that follow without a gap also become its children."""
+    """Insert a wrapper (a summary) between its remaining pieces, `present`, and their parent.
+
+    New pieces between the remaining ones become children of the wrapper, too.
+    """
     container_of[wrapper] = container = container_of[present[0]]
     siblings, own_ids = layout[container], set(present)
     first = siblings.index(present[0])
@@ -195,7 +199,7 @@ def _wrap(
 
 
 def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
-    """Update the document below `root_id` to the outline. The root keeps its text and context."""
+    """Update the document below `root_id` to match the file's new outline. The root keeps its text and context."""
     old_texts = _embedded_texts(edit.sql, file_id)
     nodes = {node.id: node for node in tree.subtree(edit.sql, root_id)}
     children: dict[str, list[str]] = defaultdict(list)
@@ -236,7 +240,7 @@ def _write_layout(
     orphans: Collection[str],
     drafts: Mapping[str, NodeDraft],
 ) -> None:
-    """Write the planned layout: the new nodes in reading order, then the changes of the others."""
+    """Write the tree that `relayout` has planned: the new nodes in reading order, then the changes of the others."""
     places: dict[str, tuple[str, float]] = {}  # of the nodes whose container changes its order
     for container, child_ids in layout.items():
         members = set(child_ids)
@@ -269,7 +273,7 @@ def _write_layout(
 
 
 def context_value(text: str, default: str) -> str:
-    """Return the last 256 characters of `text` as a context value, or `default` if `text` is empty."""
+    """Return the end of `text`, at most 256 characters, as a context value; `default` if `text` is empty."""
     text = " ".join(text.split()) or default
     return text if len(text) <= _MAX_VALUE_CHARS else "…" + text[1 - _MAX_VALUE_CHARS :]
 
@@ -288,7 +292,7 @@ def _drafts(outline: Outline) -> list[NodeDraft]:
 def _write_places(
     sql: sqlite3.Connection, file_id: int, root_id: str, outline: Outline, node_ids: Sequence[str]
 ) -> None:
-    """Record each node's place in its file and the text up to the next node."""
+    """Record, for each node, its place in its file and the file's text between it and the next node."""
     sql.execute("DELETE FROM places WHERE file_id = ?", (file_id,))
     gaps = outline.gaps()
     pages = outline.lines() if outline.format in PAGED_FORMATS else []  # a passage must not span two pages, or letters
@@ -303,7 +307,7 @@ def _write_places(
 
 
 def _embedded_texts(sql: sqlite3.Connection, file_id: int) -> dict[int, str]:
-    """Return those paragraphs of a file that have vectors, by the number (`seq`) of each paragraph's first node."""
+    """Return the text of each paragraph of a file that has a vector, by the number (`seq`) of the paragraph's first node."""
     leads = (
         "SELECT n.seq FROM places p JOIN nodes n ON n.id = p.node_id JOIN vectors v ON v.key = n.seq"
         " WHERE p.file_id = ? AND p.leads"
@@ -324,7 +328,7 @@ class Letter:
 def keep_thread(edit: Edit, subject: str, letters: Sequence[Letter], thread: str) -> Node:
     """Add the letters that are not stored yet to the document of their mail thread; return the document's root.
 
-    `thread` is the Message-ID of the thread's first letter.
+    `thread` is the Message-ID of the thread's first letter. `subject` is the title of a new document.
     """
     subject, root_id = mask(subject), f"thread-{hashlib.blake2b(thread.encode(), digest_size=6).hexdigest()}"
     classification = classify_thread(subject, [letter.text for letter in letters])

@@ -61,7 +61,8 @@ _MIN_REPORTED_BYTES = 1_000_000  # the progress of smaller imports is not report
 
 @dataclass(slots=True)
 class SyncReport:
-    """The result of a sync: the files' paths, as in citations. `skipped` maps a path to the reason why it is skipped."""
+    """The result of a sync: the paths of the files by what happened to them. `skipped` maps a path to the reason why it
+    is skipped."""
 
     imported: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -110,7 +111,7 @@ class KnowledgeSync:
         return self._report
 
     def _have_same_content(self, changed_files: _ChangedFiles) -> bool:
-        """Return True if each file has the recorded digest. A file's stat does not prove this just after a change."""
+        """Return True if each file has the recorded digest. Just after a change, a file's size and times do not prove this."""
         with self._docmem.database.read() as sql:
             stored_files = [(key, find_file(sql, key)) for key, _ in changed_files]
         try:
@@ -161,7 +162,7 @@ class KnowledgeSync:
 
     @contextmanager
     def _sync_lock(self) -> Iterator[None]:
-        """Let only one process import at a time: others would do the same work in vain."""
+        """Hold a lock so that only one process imports at a time: others would do the same work in vain."""
         path = self._docmem.database.path
         if path == ":memory:":
             yield
@@ -201,7 +202,7 @@ class KnowledgeSync:
             self._forget(key)
 
     def _read(self, key: str, stamp: Stamp) -> _ReadFile | None:
-        """Read a file and its outline; return None if the next sync should try again."""
+        """Read a file and its outline. Return None if it could not be read now and the next sync should try again."""
         try:
             raw, status = read_file(key, self._layout, self._roots)
             stamp, digest = Stamp.of(status), hashlib.sha256(raw).hexdigest()
@@ -240,7 +241,7 @@ class KnowledgeSync:
                     (report.imported if outcome == "imported" else report.changed).append(file.key)
 
     def _follow_rename(self, edit: Edit, key: str, digest: str) -> None:
-        """Give a new file the document of a deleted file with the same content, if there is one."""
+        """If a deleted file had the same content as a new file (a rename), give the deleted file's document to the new file."""
         if find_file(edit.sql, key) is None:
             for known_file in files_with_digest(edit.sql, digest):
                 if not os.path.lexists(os.path.join(self._layout.root, known_file.path)):
@@ -257,9 +258,9 @@ class KnowledgeSync:
 
 
 def is_as_shipped(layout: Layout, key: str, digest: str) -> bool:
-    """Return True if `hivemind init` wrote the file `key` and nobody has changed it; it then does not count as knowledge.
+    """Return True if `hivemind init` wrote the file `key` and nobody has changed it. Such a file does not count as knowledge.
 
-    Return False for all files of the program's own folder: the manual is read from it.
+    Return False for all files of the program's own folder: they are the manual.
     """
     names = [layout.relative(layout.knowledge / name) for name in ("README.md", "manual")]
     is_template_name = key == names[0] or key.startswith(names[1] + "/")
@@ -301,7 +302,10 @@ _log = logging.getLogger(__name__)
 
 
 class Knowledge:
-    """The searchable files of a hive: knowledge/**, and the files of the hive or of `roots` that were passed to `sync`."""
+    """The searchable files of a hive: those in knowledge/, and other files of the hive or of the folders `roots`.
+
+    Files outside knowledge/ are searchable once they were passed to `sync`.
+    """
 
     def __init__(self, docmem: Docmem, layout: Layout, *, roots: Iterable[Path] = ()) -> None:
         self.docmem = docmem
@@ -338,7 +342,7 @@ class Knowledge:
             return operation()
 
     def restore(self, progress: Callable[[str], None] = _log.info) -> list[str]:
-        """Restore the database if it is damaged (see `fs.backup.restore`); return the actions taken, [] if it was sound.
+        """Restore the database if it is damaged (see `fs.backup.restore`). Return the actions taken; [] if it was not damaged.
 
         After a restore, the next sync reads all files again.
         """
@@ -362,9 +366,9 @@ class Knowledge:
     ) -> list[Passage]:
         """Return the passages that answer a question best, best first; [] if no passage is relevant.
 
-        `scope` limits the search to files or folders (default: knowledge/), searched as of their last sync. The query
-        may contain any characters. Words of `context` count half. The files `without` are not searched.
-        A quote that a person has called wrong is left out.
+        `scope` limits the search to files or folders (default: knowledge/). Files are searched with their content at
+        the last sync. The query may contain any characters. Words of `context` count half. The files `without` are not
+        searched. A quote that a person has called wrong is left out.
         """
         return self.search_completely(query, limit, scope, context=context, without=without)[0]
 
@@ -377,7 +381,8 @@ class Knowledge:
         context: str = "",
         without: Collection[str] = (),
     ) -> tuple[list[Passage], bool]:
-        """Search as `search` does. Return the passages, and True if one of the best was left out as a wrong quote."""
+        """Search as `search` does. Return the passages, and True if one of the best was left out because a person
+        called it wrong."""
         scope_paths = [self.layout.knowledge] if scope is None else scope
         tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope_paths]
         keys = [name for name in map(self.layout.relative, tops) if is_utf8(name)]  # others have no document
@@ -389,7 +394,7 @@ class Knowledge:
         return [passage for passage in passages if passage not in wrong_passages][:limit], is_left_out
 
     def _wrong_quotes(self) -> list[WrongQuote]:
-        """Return the quotes that a person has called wrong and whose files are unchanged; files may have moved."""
+        """Return the quotes that a person has called wrong, if a file still has the same content, perhaps under another path."""
         try:
             wrong_quotes = read_wrong_quotes(self.layout)
         except UserError as error:  # a person's slip must not stop all answers
@@ -401,7 +406,7 @@ class Knowledge:
             return [quote for quote in wrong_quotes if has_digest(sql, quote.digest)]
 
     def sizes(self) -> dict[str, int]:
-        """Return the size of each file of knowledge/ by its path in the hive, as of the last sync."""
+        """Return the size in bytes of each file of knowledge/ at the last sync, by its path in the hive."""
         with self.docmem.database.read() as sql:
             files = known_files(sql, self.layout.relative(self.layout.knowledge))
         return {path: file.stamp.size for path, file in files.items()}

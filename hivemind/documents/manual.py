@@ -26,7 +26,10 @@ _CHARS_PER_TOKEN = 4  # counting tokens exactly would take half of the time of a
 
 
 def ask_manual(question: str, limit: int = 3, embedder: Embedder | None = None) -> list[Passage]:
-    """Return the passages of the manual that answer a question best, best first; [] if no passage is relevant."""
+    """Return the passages of the manual that answer a question best, best first; [] if no passage is relevant.
+
+    Without an embedder, the manual is searched by words only.
+    """
     with ThreadPoolExecutor(1) as thread:
         if embedder is not None:
             thread.submit(embedder.embed, [question])  # it starts while the manual is read
@@ -43,7 +46,7 @@ def manual_folder() -> Path:
 
 @contextmanager
 def read_manual(embedder: Embedder | None = None) -> Iterator[Knowledge]:
-    """Read the manual into a store in memory, without vectors."""
+    """Read the manual into a store in memory, and yield it. It has no vectors yet; `embedder` will embed texts and queries."""
     layout = Layout.at(template_folder(), read_only=True)
     with Docmem(":memory:", token_counter=lambda text: len(text) // _CHARS_PER_TOKEN, embedder=embedder) as docmem:
         KnowledgeSync(docmem, layout, ()).run([manual_folder()])
@@ -51,14 +54,15 @@ def read_manual(embedder: Embedder | None = None) -> Iterator[Knowledge]:
 
 
 def texts_to_embed(docmem: Docmem, embedder: Embedder) -> dict[int, tuple[str, str]]:
-    """Return (digest, text) of each text that lacks a vector, by the key that its vector will have."""
+    """Return (digest, text) of each text that lacks a vector. The keys are those that the vectors will have."""
     with docmem.database.read() as sql:
         texts = BACKLOG.texts_of(sql, BACKLOG.next_keys(sql, embedder, None, sys.maxsize, None))
     return {key: (hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), text) for key, text in texts.items()}
 
 
 def _load_vectors(docmem: Docmem, embedder: Embedder) -> None:
-    """Write the shipped vectors into the store if the embedder's model made them. A search embeds what lacks a vector."""
+    """Write the shipped vectors into the store, if the embedder's model computed them. Texts without a shipped vector
+    are embedded by a search."""
     model, *lines = VECTORS.read_bytes().splitlines()
     if model != embedder.name.encode():
         return

@@ -43,7 +43,7 @@ class NodeNotFoundError(DocmemError):
 
 
 class OptimisticLockError(DocmemError):
-    """The node's hash is not the one that the caller expected; nothing was written. `reason` is "changed" or "gone"."""
+    """The node's hash is not the one that the caller expected. Nothing was written. `reason` is "changed" or "gone" (deleted)."""
 
     reason = "changed"
 
@@ -95,7 +95,8 @@ def uncitable_error(name: str) -> DocmemError:
 
 
 def check_integer(number: int, name: str, minimum: int | None = None) -> int:
-    """Return `number`. Raises DocmemError unless it is an integer ≥ `minimum`."""
+    """Return `number`. Raises DocmemError unless it is an integer, and at least `minimum` if that is not None. `name`
+    is for the message."""
     if not isinstance(number, int) or isinstance(number, bool) or (minimum is not None and number < minimum):
         bound = "" if minimum is None else f" from {minimum} on"
         raise DocmemError(f"{name} must be a whole number{bound}, not {short_repr(number)}")
@@ -103,14 +104,14 @@ def check_integer(number: int, name: str, minimum: int | None = None) -> int:
 
 
 def check_fraction(number: float, name: str) -> float:
-    """Return `number` as a float. Raises DocmemError unless it is between 0 and 1."""
+    """Return `number` as a float. Raises DocmemError unless it is between 0 and 1. `name` is for the message."""
     if not isinstance(number, int | float) or isinstance(number, bool) or not 0 <= number <= 1:
         raise DocmemError(f"{name} must be 0 to 1, not {short_repr(number)}")
     return float(number)
 
 
 def check_flag(flag: int, name: str) -> int:
-    """Return `flag` as 0 or 1. Raises DocmemError for any other value."""
+    """Return `flag` as 0 or 1. Raises DocmemError, with `name` in its message, for any other value."""
     if not isinstance(flag, int) or flag not in (0, 1):
         raise DocmemError(f"{name} must be 0 or 1, not {short_repr(flag)}")
     return int(flag)
@@ -204,7 +205,7 @@ def check_context(context_type: str, context_name: str, context_value: str) -> N
 
 
 def check_text(text: str, name: str = "text") -> str:
-    """Return `text`. Raises DocmemError unless it is a string that UTF-8 can encode."""
+    """Return `text`. Raises DocmemError, with `name` in its message, unless it is a string that UTF-8 can encode."""
     if not isinstance(text, str):
         raise DocmemError(f"{name} must be str, not {type(text).__name__}")
     if surrogate := _SURROGATE.search(text):

@@ -22,8 +22,10 @@ from hivemind.search import Backlog, Confidence, Item
 
 
 def embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
-    """Return, by node number (`seq`), the text to embed: the paragraph that begins with the node, or the node's own text
-    if it has no file."""
+    """Return, by node number (`seq`), the text to embed: the paragraph that begins with the node.
+
+    For a node that has no file, this is the node's own text.
+    """
     rows = sql.execute(_PARAGRAPHS, (json.dumps(seqs),)).fetchall()
     texts = {}
     for seq, members in groupby(rows, key=itemgetter(0)):
@@ -80,10 +82,10 @@ class Passage:
 
 
 def line_range(begin: int, end: int, starts: Sequence[int], places: Sequence[Lines] | None = None) -> Lines:
-    """Return the first and last line of the text from `begin` to `end`.
+    """Return the first and last line of the part of a text from offset `begin` to `end`.
 
-    `starts` are the offsets of the lines. For extracted text they are the offsets of its parts, and `places` are the
-    parts' lines in the file.
+    `starts` are the offsets of the text's lines. For a text extracted from a file, they are the offsets of its parts,
+    and `places` are the lines of these parts in the file.
     """
     first, last = bisect_right(starts, begin) - 1, bisect_right(starts, max(begin, end - 1)) - 1
     if places is None:
@@ -97,9 +99,10 @@ def group_passages(
 ) -> tuple[list[int], list[int]]:
     """Group consecutive pieces into passages of about 200 tokens, and the pieces of a passage into paragraphs.
 
-    Return each piece's passage number, and each piece's role: `LEADS` begins a passage, `LEADS_PARAGRAPH` a further
-    paragraph, 0 neither (always for headings). A heading or front matter is a passage of its own. A new passage begins
-    at each position in `breaks`. A piece after a term or a colon joins the previous piece if it fits.
+    Return each piece's passage number, and each piece's role: `LEADS` for the first piece of a passage,
+    `LEADS_PARAGRAPH` for the first piece of a further paragraph, 0 for any other piece and for headings. A heading or
+    front matter is a passage of its own. A new passage begins at each index in `breaks`. A piece after a term or a
+    colon joins the previous piece if it fits.
     """
     numbers, roles = list[int](), list[int]()
     number = size = paragraph_size = 0
@@ -133,7 +136,7 @@ NOT_IN_FORCE_WEIGHT = 0.6
 
 
 class _Member(NamedTuple):
-    """A node of a passage; `gap` is the text up to the next node."""
+    """A node of a passage. `gap` is the file's text between it and the next node."""
 
     node_id: str
     parent_id: str
@@ -269,7 +272,8 @@ CROSS JOIN nodes n ON n.id = p.node_id ORDER BY j.key, p.number
 
 
 def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, PassagePart]:
-    """Return the passages whose first nodes have the numbers (`seq`) in `leads`, by number; skip other nodes' numbers.
+    """Return the passages whose first nodes have the numbers (`seq`) in `leads`, by this number. Other nodes' numbers
+    are skipped.
 
     A few statements read all passages: one statement per passage would take most of a search's time.
     """
@@ -290,7 +294,8 @@ def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, Passa
 
 
 def vector_keys(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, int]:
-    """Return, for each paragraph of the passages in reading order, the number of its first node → the passage's lead."""
+    """Return a mapping for all paragraphs of the passages, in reading order: the number of a paragraph's first node →
+    its passage's lead."""
     return dict(sql.execute(_VECTORS, (json.dumps(list(leads)),)).fetchall())
 
 

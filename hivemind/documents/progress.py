@@ -32,14 +32,15 @@ _PER_SECOND = 30.0  # passages of about 200 tokens on one free core: an estimate
 
 
 class _ReadOnlySchema(Schema):
-    """The schema for reading an existing database; reading a database without tables fails."""
+    """The schema for reading an existing database. Unlike other schemas, it creates no tables, but raises an error if
+    there are none."""
 
     def prepare(self, connection: sqlite3.Connection, path: str) -> None:  # noqa: ARG002
         raise self.error("has no tables yet", location=path)
 
 
 def read_progress(path: str | os.PathLike[str], embedder: Embedder | None) -> tuple[int, int, bool]:
-    """Return the counts of `count_embedded` for a database file, and True if any document's language is known.
+    """Return the two counts of `count_embedded` for a database file, and True if the language of any document is known.
 
     Raises UserError if the database cannot be read.
     """
@@ -65,7 +66,7 @@ def count_embedded(sql: sqlite3.Connection, embedder: Embedder | None) -> tuple[
 
 
 def describe_progress(embedded_count: int, total: int) -> str:
-    """Describe the progress of embedding, with an estimate of the remaining time."""
+    """Return a text that describes the progress of embedding, with an estimate of the remaining time."""
     if embedded_count >= total:
         return f"all {total:,} passages by meaning"
     minutes = max(1, round((total - embedded_count) / _PER_SECOND / 60))
@@ -73,7 +74,7 @@ def describe_progress(embedded_count: int, total: int) -> str:
 
 
 def describe_gap(embedded_count: int, total: int) -> str:
-    """Return a sentence on how many passages are not searched by meaning, or "" if all are."""
+    """Return a sentence that says how many passages are not searched by meaning; "" if all are embedded."""
     if embedded_count >= total:
         return ""
     if not embedded_count:

@@ -16,7 +16,7 @@ MAX_UNINDEXED = 64
 
 
 def index(sql: sqlite3.Connection) -> None:
-    """Update the full-text index with all changed nodes, within a write transaction."""
+    """Update the full-text index with all changed nodes. Call this within a write transaction."""
     sql.execute(
         "INSERT INTO words(words, rowid, text, context_value)"
         " SELECT 'delete', seq, text, context_value FROM unindexed WHERE text IS NOT NULL"

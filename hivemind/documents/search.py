@@ -37,16 +37,16 @@ MIN_COSINE = 0.35
 
 
 def question_language(sql: sqlite3.Connection, text: str) -> str:
-    """Return the language of a question, recognised by its stop words. Without any, return that of most documents."""
+    """Return the language of a question, recognised by its stop words. If it has none, return the language of most documents."""
     return language_of(text) or next((name for name, _ in file_languages(sql).most_common(1)), "") or "english"
 
 
 class Units(CandidateSource):
-    """The units that a search finds: the passages of files, and the nodes without a file.
+    """The units that a search finds. A unit is a passage of a file, or a node without a file.
 
     A unit is identified by the number (`seq`) of its first node. `keys` limits the units to files at or below these
-    paths, `below` to the subtree of this node, `context_type` to nodes of this type. Files in `without` are excluded.
-    Nodes with a tag of the query `text` are always candidates.
+    paths, `below` to the subtree of this node, `context_type` to nodes of this type (None: no limit). Files in
+    `without` are excluded. Nodes with a tag that the query `text` contains are always candidates.
     """
 
     groups: Collection[int] | None = None
@@ -103,7 +103,7 @@ class Units(CandidateSource):
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         stems = set(self._stems(words))
         unindexed = [seq for seq, node_stems in self._unindexed_stems.items() if not stems.isdisjoint(node_stems)]
-        units = dict.fromkeys(self._units_of([*unindexed, *self._tagged_seqs], tagged=True).values())
+        units = dict.fromkeys(self._units_of([*unindexed, *self._tagged_seqs], includes_headings=True).values())
         if not words:
             return list(units)
         best = "SELECT rowid FROM words WHERE words MATCH ? AND rank MATCH 'bm25(1.0, 0.7)' ORDER BY rank LIMIT ?"
@@ -120,19 +120,20 @@ class Units(CandidateSource):
         return list(units | dict.fromkeys(list(indexed)[:limit]))
 
     def _find_pairs(self, pairs: Sequence[str], limit: int) -> list[int]:
-        """Return the nodes that contain the most of these character pairs. This scans the texts: no index has pairs."""
+        """Return the numbers of the `limit` nodes that contain the most of these character pairs. Scans all texts,
+        because no index has pairs."""
         statement = (
             "SELECT n.seq FROM nodes n CROSS JOIN json_each(?) j WHERE instr(n.text, j.value)"
             " GROUP BY n.seq ORDER BY count(*) DESC, n.seq LIMIT ?"
         )
         return [seq for (seq,) in self._sql.execute(statement, (json.dumps(pairs), limit))]
 
-    def _units_of(self, seqs: Sequence[int], *, tagged: bool = False) -> dict[int, int]:
-        """Return node → unit for those of the nodes `seqs` that the search's limits admit, in order.
+    def _units_of(self, seqs: Sequence[int], *, includes_headings: bool = False) -> dict[int, int]:
+        """Map those of the nodes `seqs` that the search may return to their units, in order.
 
-        Headings are included only if `tagged`.
+        Headings are included only with `includes_headings`.
         """
-        rows = self._sql.execute(self._units, (json.dumps(seqs), tagged, *self._bounds)).fetchall()
+        rows = self._sql.execute(self._units, (json.dumps(seqs), includes_headings, *self._bounds)).fetchall()
         if self._below is not None:
             ancestries = tree.ancestries(self._sql, [node_id for node_id, *_ in rows])
             rows = [row for row in rows if any(node.id == self._below for node in ancestries[row[0]])]
@@ -178,7 +179,7 @@ class Units(CandidateSource):
         return context_fields(fields, dict(zip(("previous", "next"), neighbours, strict=True)))
 
     def shares(self, unit: int, terms: Mapping[str, float]) -> dict[str, float]:
-        """Return, for each node of a unit, the weight of its matching terms as a share (0 to 1) of the best node's."""
+        """Return, for each node of a unit, the weight of its matching terms, divided by that of the unit's best node (0 to 1)."""
         if unit not in self.parts:
             return {self.nodes[unit].id: 1.0}
         nodes = self.parts[unit].members
@@ -226,7 +227,7 @@ _MAX_TITLE_CHARS = 80
 
 
 def _node_answers(candidate: Candidate) -> bool:
-    """Return True if a node without a file answers the query. A match only in its parents' titles is not enough."""
+    """Return True if a node without a file answers the query. A match in the titles of its parents alone is not enough."""
     match = candidate.match
     return (
         bool(match.words_by_field.keys() & {"text", "labels"}) and match.coverage >= _NODE_MIN_COVERED
@@ -243,9 +244,9 @@ def title_of(node: Node) -> str:
 
 @dataclass(slots=True)
 class ScoredUnit:
-    """A unit that answers a query. `ancestry` is the unit's best node, the node's parent and so on up to the root.
+    """A unit that answers a query. `ancestry` has the unit's best node, that node's parent, and so on up to the root.
 
-    `shares` has each node's share (0 to 1) of the score.
+    `shares` has, for each node of the unit, its share (0 to 1) of the score.
     """
 
     ancestry: Sequence[Node]
@@ -256,7 +257,7 @@ class ScoredUnit:
 
 
 def find_notes(engine: Engine, sql: sqlite3.Connection, text: str, limit: int) -> list[tuple[Node, Confidence]]:
-    """Return the notes that answer best by their words, best first, with the confidence of each."""
+    """Return the notes that match best by words, best first, with the confidence of each."""
     source = Units(sql, engine.stemmer, "", context_type="note")
     hits, _ = engine.search(
         sql, source, Query(text), limit, candidate_filter=lambda _, notes: [*map(_passage_answers, notes)]
@@ -267,7 +268,11 @@ def find_notes(engine: Engine, sql: sqlite3.Connection, text: str, limit: int) -
 def score_units(
     engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None, limit: int
 ) -> list[ScoredUnit]:
-    """Return the units that answer best, best first; units with a tag of the query come first."""
+    """Return the units (passages, or nodes without a file) that answer best, best first. Units with a tag of the query
+    come first.
+
+    `below` limits the search to the subtree of this node (None: no limit).
+    """
     tags = tags_in(query.text)
     source = Units(sql, engine.stemmer_of(query.language), query.text, below=below)
     has_words = not tags or any(word not in tags for word in significant_words(without_tags(query.text)))
@@ -325,7 +330,8 @@ class DocumentHit:
 def find_hits(
     engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None, limit: int
 ) -> list[DocumentHit]:
-    """Return the best hits, best first; hits below a matching summary are replaced by the summary."""
+    """Return the best hits, best first. Hits below a matching summary are replaced by the summary. `below` is as in
+    `score_units`."""
     units = {unit.ancestry[0].id: unit for unit in score_units(engine, sql, query, below, max(limit, _EXAMINED_HITS))}
     siblings = Counter(unit.ancestry[0].parent_id for unit in units.values())
     for unit in units.values():
@@ -343,7 +349,7 @@ def _fold_into_summaries(
 ) -> dict[str, list[str]]:
     """Replace hits below a summary by the summary, if the summary or several of its children are hits.
 
-    Change `units` in place; return, by summary id, the ids of the hits that the summary replaces.
+    Changes `units` in place. Returns, by the summary's id, the ids of the hits that the summary replaces.
     """
     covers: dict[str, list[str]] = {}
     for node_id, unit in units.items():

@@ -18,7 +18,7 @@ from hivemind.words import STOP_WORDS
 _WORD = re.compile(r"\w+")
 
 
-def extract(texts: Sequence[str], max_tokens: int, count: Callable[[str], int]) -> str:
+def extract(texts: Sequence[str], max_tokens: int, count_tokens: Callable[[str], int]) -> str:
     """Return the heaviest sentences of the texts that fit into `max_tokens`, in reading order; always at least one.
 
     A sentence weighs the sum of its distinct words' frequencies in all texts, divided by the square root of the number
@@ -36,7 +36,7 @@ def extract(texts: Sequence[str], max_tokens: int, count: Callable[[str], int]) 
     chosen_positions: list[int] = []
     remaining_tokens = max_tokens
     for _, position in sorted(ranking):
-        cost = count(sentences[position][1]) + 1  # the space after the sentence
+        cost = count_tokens(sentences[position][1]) + 1  # the space after the sentence
         if cost <= remaining_tokens or not chosen_positions:
             chosen_positions.append(position)
             remaining_tokens -= cost
@@ -160,7 +160,8 @@ def read_material(sql: sqlite3.Connection, node_id: str) -> Material:
 
 
 def write_summary(edit: Edit, material: Material, text: str) -> Node | None:
-    """Write a summary of the material and return it; return None if the nodes have changed since they were read."""
+    """Write a summary of the material and return it. If the nodes have changed since they were read, write nothing and
+    return None."""
     summary, members = material
     anchor = summary.id if summary else members[0].parent_id
     assert anchor is not None

@@ -34,7 +34,7 @@ Flag = Annotated[Literal[0, 1] | bool, AfterValidator(int)]
 
 
 class TomlNode(BaseModel):
-    """A `[[node]]` table: the content, depth and order of a node. Without an order, the node comes after its siblings."""
+    """A `[[node]]` table: the content, depth and order of a node. Without an order, the node comes after its earlier siblings."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
@@ -51,7 +51,7 @@ class TomlNode(BaseModel):
 
     @property
     def draft(self) -> NodeDraft:
-        """Return the content of the new node. Raises DocmemError."""
+        """Return the content of the new node. Raises DocmemError if a field is invalid."""
         context = check_context(self.context_type, self.context_name, self.context_value)
         return NodeDraft(context, check_text(self.text), self.readonly, self.importance, self.sticky)
 

@@ -81,7 +81,7 @@ def size(sql: sqlite3.Connection, node_id: str) -> tuple[int, int]:
 def _select_below(sql: sqlite3.Connection, node_id: str, columns: str) -> sqlite3.Cursor:
     """Select `columns` (of the table alias `n`) of the node and its descendants in reading order.
 
-    Raises the errors of `ancestry`.
+    Raises NodeNotFoundError, and DamagedError for a cycle.
     """
     ancestry(sql, node_id)  # raises DamagedError for a cycle: in a cycle, the query would never end
     return sql.execute(_BELOW.format(columns), (node_id,))
@@ -102,7 +102,7 @@ SELECT {_N_ALL} FROM up JOIN nodes n ON n.id = up.id
 
 
 def ancestries(sql: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, list[Node]]:
-    """Return, by id, the list of the node, its parent and so on up to the root. Unknown ids are skipped.
+    """Return, for each id, its node's path to the root as a list: the node, its parent, and so on. Unknown ids are skipped.
 
     If parents form a cycle (a damaged database), the list has each node once.
     """
@@ -121,7 +121,7 @@ def ancestries(sql: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, li
 
 
 def siblings_around(sql: sqlite3.Connection, node: Node) -> tuple[Node | None, Node | None]:
-    """Return the node's previous and next sibling, each None if there is none."""
+    """Return the node's previous and next sibling; None in place of a missing one."""
     neighbours: list[Node | None] = []
     for sign, direction in (("<", "DESC"), (">", "ASC")):
         row = sql.execute(

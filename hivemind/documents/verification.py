@@ -58,7 +58,10 @@ def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = 
 
 
 def _occurrences(text: str, quote: str, extract: Extract | None) -> Iterator[Lines]:
-    """Yield the first and last line of each occurrence of a quote, at most one per line of `text`."""
+    """Yield the first and last line of each occurrence of a quote, at most one per line of `text`.
+
+    If the text was extracted from a file, `extract` maps its offsets to the file's lines; otherwise it is None.
+    """
     lines = line_starts(text)
     starts, places = (lines, None) if extract is None else ([piece.start for piece in extract.pieces], extract.places)
     at = text.find(quote)

@@ -1,4 +1,5 @@
-"""The quotes that a person has called wrong, in `tasks/wrong-quotes.yaml`. None is quoted again until its file changes."""
+"""The quotes that a person has called wrong, listed in `tasks/wrong-quotes.yaml`. No search quotes them again until
+their files change."""
 
 from __future__ import annotations
 
@@ -30,13 +31,17 @@ _MIN_WORDS = 8  # a shorter passage may be part of a quote by chance
 
 @frozen
 class WrongQuote(Citation):
-    """A wrong quote from the result of `task`; `said` is what the person said. `digest` is only the digest's beginning."""
+    """A wrong quote from the result of `task`. `said` is the text with which the person called it wrong.
+
+    `digest` is only the beginning of the file's digest.
+    """
 
     task: str
     said: str
 
     def is_in(self, passage: Passage) -> bool:
-        """Return True if the passage overlaps the quote's lines, or if one contains the other's words (in any file)."""
+        """Return True if the passage overlaps the quote's lines in its file, or if one text contains all words of the
+        other, in any file."""
         has_lines = self.start_line <= passage.end_line and passage.start_line <= self.end_line
         if has_lines and self.path == passage.path and format_of(self.path) not in PAGED_FORMATS:
             return True
@@ -46,7 +51,7 @@ class WrongQuote(Citation):
 
 
 def calls_wrong(text: str) -> bool:
-    """Return True if a sentence that is not a question says that something is wrong."""
+    """Return True if the text has a sentence, other than a question, that says that something is wrong."""
     return any(_WRONG.search(line) and not line.endswith("?") for line in _SENTENCE_END.split(text.strip()))
 
 
@@ -61,7 +66,7 @@ def read_wrong_quotes(layout: Layout) -> list[WrongQuote]:
 
 
 def add_wrong_quotes(layout: Layout, quotes: Sequence[WrongQuote]) -> None:
-    """Add quotes to the list. Raises Unreadable if a person has damaged it."""
+    """Append quotes to the list in the file. Raises Unreadable if a person has damaged the file."""
     from filelock import FileLock  # late: most processes add none
 
     with FileLock(layout.locks / "wrong-quotes.lock"):

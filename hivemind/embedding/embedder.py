@@ -30,7 +30,7 @@ class Embedder(Protocol):
 class TextVectors(NamedTuple):
     """The packed vector of a text, and the concatenated vectors of its parts.
 
-    A stored text's parts have one bit (the sign) per dimension, a query's parts have one float32.
+    A part of a stored text has one bit (the sign) per dimension, a part of a query one float32 per dimension.
     """
 
     vector: bytes
@@ -52,7 +52,7 @@ class EmbedderUnavailable(UserError):
 
 
 def in_background(embedder: Embedder) -> Embedder:
-    """Return the embedder's twin that lets other texts go first, or `embedder` itself if it has no such twin."""
+    """Return an embedder with the same vectors that embeds only when no other texts wait, or `embedder` itself if it has none."""
     background: Embedder = getattr(embedder, "background", embedder)
     return background
 
@@ -96,7 +96,10 @@ def embed_packed(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
 
 
 def embed_finely(embedder: FineEmbedder, texts: Sequence[str], *, is_query: bool = False) -> list[TextVectors]:
-    """Return the packed vectors of each text and its parts, checked. Raises EmbedderUnavailable as `embed_packed` does."""
+    """Return the packed vectors of each text and of its parts, checked. `is_query` says that the texts are queries.
+
+    Raises EmbedderUnavailable for every failure.
+    """
     bytes_per_part = embedder.dimension * 4 if is_query else embedder.dimension // 8
 
     def pack_fine(vectors: TextVectors) -> TextVectors:
@@ -133,7 +136,7 @@ def _embed_checked(
 
 
 def embed_each(embed: Callable[[Sequence[str]], Sequence[_T]], texts: Sequence[str]) -> list[_T | None]:
-    """Return the output of `embed` for each text, None for a text that `embed` refuses although it accepts others.
+    """Return the output of `embed` for each text. The output is None for a text that `embed` refuses although it accepts others.
 
     If `embed` fails for the texts together, it is called for each text alone: one bad text must not block the others.
     Raises EmbedderUnavailable if `embed` accepts no text at all.

@@ -78,7 +78,8 @@ def build_graph(numpy: Any, tensors: Mapping[str, Any]) -> bytes:
 
 
 def embeddings(tensors: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """Return the words' vectors as 8-bit numbers, the scales to multiply them by, and the positions' vectors."""
+    """Return the model's three tables: the words' vectors as 8-bit numbers, the scales by which to multiply these, and
+    the positions' vectors."""
     words, positions, types = (
         f"inner.embeddings.{part}_embeddings.weight" for part in ("word", "position", "token_type")
     )
@@ -87,7 +88,7 @@ def embeddings(tensors: Mapping[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield the (number, value) of a protobuf message's integers, texts and submessages."""
+    """Yield (field number, value) of the integers, texts and submessages in a protobuf message."""
     at = 0
 
     def read_integer() -> int:
@@ -109,7 +110,6 @@ def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
 
 
 def _message(*fields: tuple[int, int | str | bytes]) -> bytes:
-    """Encode a protobuf message."""
     message = bytearray()
     for number, value in fields:
         if isinstance(value, int):

@@ -85,7 +85,8 @@ class MiniLM:
         self._guard = threading.Lock()
 
     def load(self) -> tuple[Any, Any, tuple[Any, Any, Any]]:
-        """Return the model: its tokenizer, its graph, and the result of `graph.embeddings`. Only the first call loads it.
+        """Return the model: its tokenizer, its graph, and its tables of vectors (`graph.embeddings`). Only the first
+        call loads it.
 
         Raises EmbedderUnavailable.
         """
@@ -120,7 +121,8 @@ class MiniLM:
     def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]:
         """Return the vectors of the texts and of their tokens in context.
 
-        Late interaction compares each token of a query with a passage's tokens (ColBERT, SIGIR 2020).
+        With these, a search compares each token of a query with a passage's tokens (late interaction; ColBERT, SIGIR
+        2020).
         """
         numpy = self._numpy
 

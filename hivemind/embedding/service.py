@@ -298,7 +298,8 @@ class Server:
                 threading.Thread(target=self._serve_client, args=(plain,), daemon=True).start()
 
     def is_over(self) -> bool:
-        """Return True if a client asked the server to end, no client used it for a minute, or its socket is gone."""
+        """Return True if a client asked the server to end, no client used it for a minute, or another file replaced its
+        socket."""
         if self._is_ended or self._clock() - self._used > IDLE_S:
             return True
         try:
@@ -306,10 +307,10 @@ class Server:
         except OSError:
             return True
 
-    def _serve_client(self, plain: socket.socket) -> None:
-        """Answer one client until it disconnects or sends an invalid message."""
-        plain.settimeout(None)
-        with _connection(plain) as client, contextlib.suppress(OSError, EOFError, Unreadable):
+    def _serve_client(self, client_socket: socket.socket) -> None:
+        """Answer the client at the other end of the socket until it disconnects or sends an invalid message."""
+        client_socket.settimeout(None)
+        with _connection(client_socket) as client, contextlib.suppress(OSError, EOFError, Unreadable):
             hello = {"version": VERSION, "name": self._embedder.name, "dimension": self._embedder.dimension}
             client.send_bytes(json.dumps(hello).encode())
             while not self._is_ended:
@@ -358,7 +359,8 @@ class Server:
         return result
 
     def _wait_for(self, client: Connection, result: Future[TextVectors]) -> TextVectors:
-        """Wait for a result; send signs of life as long as the workers embed. Raises EmbedderUnavailable."""
+        """Wait for a result. While the workers embed, send the client signs that the answer will come. Raises
+        EmbedderUnavailable."""
         while True:
             embedded_before = self._embedded_count
             try:

@@ -30,9 +30,11 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def _trigger(event: str, row: str) -> str:
-    """Return SQL that creates a trigger to number changes.
+    """Return SQL that creates a trigger on the table of vectors. At this event (INSERT, UPDATE, DELETE), it numbers the
+    changed row.
 
-    The trigger cannot use INSERT OR REPLACE: the conflict clause of the writing statement would override it.
+    `row` is NEW or OLD. The trigger cannot use INSERT OR REPLACE: the conflict clause of the writing statement would
+    override it.
     """
     return (
         f"CREATE TRIGGER vectors_after_{event.lower()} AFTER {event} ON vectors BEGIN"
@@ -63,7 +65,7 @@ def put_vectors(sql: sqlite3.Connection, model: str, rows: Iterable[tuple[int, i
 
 
 class VectorTable:
-    """A search for the nearest vectors in the table `vectors` of one database. Without numpy, it finds nothing."""
+    """The search for the nearest vectors in the table `vectors` of one database. Without numpy, it finds nothing."""
 
     put = staticmethod(put_vectors)
 
@@ -122,11 +124,11 @@ class VectorTable:
             (model, 4 * dimension, columns.last_change),
         )
         with boundary("table of vectors"):
-            first = not columns.last_change  # a key has only its last change: in a first read, no key is known
-            if first:
+            is_first = not columns.last_change  # a key has only its last change: in a first read, no key is known
+            if is_first:
                 columns.make_room(*sql.execute("SELECT count(*) FROM vectors_changes").fetchone())
             while changes := rows.fetchmany(_AT_ONCE):
-                columns.apply(changes, first)
+                columns.apply(changes, is_first)
         return columns
 
 
@@ -142,10 +144,10 @@ class _Columns:
         )  # one array row per word: the same word of all vectors is contiguous
         self._rows, self._scales = numpy.empty((0, dimension), "i1"), numpy.empty(0, "f4")
 
-    def apply(self, changes: Sequence[tuple[int, int, int | None, bytes | None]], first: bool) -> None:
-        """Apply changes (number, key, group, vector or None if deleted). `first`: no key is known yet."""
+    def apply(self, changes: Sequence[tuple[int, int, int | None, bytes | None]], is_first: bool) -> None:
+        """Apply changes (number, key, group, vector or None if deleted). `is_first` says that no key is known yet."""
         numpy, known_keys = self._numpy, self._keys[: self._count]
-        if not first:
+        if not is_first:
             old = numpy.flatnonzero(_is_in(numpy, known_keys, [key for _, key, _, _ in changes]))
             known_keys[old] = -1
             self._dead_count += len(old)
@@ -168,7 +170,7 @@ class _Columns:
         return self._numpy.pad(sign_bits, ((0, 0), (0, width - sign_bits.shape[1]))).view("u8").T
 
     def make_room(self, room: int) -> None:
-        """Make room for `room` more rows; drop the deleted rows if they are the majority."""
+        """Allocate space for `room` more rows. If most rows are deleted ones, remove these."""
         numpy = self._numpy
         live_rows = slice(0, self._count)
         if 2 * self._dead_count > self._count:
@@ -181,7 +183,7 @@ class _Columns:
         self._signs = numpy.concatenate([signs, numpy.empty((len(signs), room), "u8")], axis=1)
 
     def nearest(self, query: bytes, limit: int, groups: Collection[int] | None) -> list[int]:
-        """Return the keys of the rows nearest to a packed vector by signs and bytes, in no order."""
+        """Return the keys of about the `limit` rows nearest to a packed vector, in no order, compared by signs and bytes only."""
         numpy = self._numpy
         keys, row_groups = self._keys[: self._count], self._groups[: self._count]
         is_candidate = keys >= 0

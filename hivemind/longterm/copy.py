@@ -35,10 +35,11 @@ def copy_memories(
     """Copy all users, and all entries with their ids, times, versions, links and embeddings, in one transaction.
 
     Return the numbers of copied `entries`, `namespaces`, earlier `versions`, `embeddings` and `users`. `rename` maps a
-    source namespace to its namespace in the target. Expired entries are not copied. Embeddings that an earlier version of
-    the program computed are not copied either: the target embeds these entries. `progress` receives (done, total).
-    The source is read as of the call; other writers of the target wait until the end. Raises LongtermError if the
-    target already has entries in a namespace that is copied, or an entry with the id of a copied entry.
+    namespace of the source to its namespace in the target. Expired entries are not copied. Embeddings that an earlier
+    version of the program computed are not copied either: the target embeds these entries. `progress` receives (done,
+    total). Changes of the source during the copy are not copied; other writers of the target wait until its end. Raises
+    LongtermError if the target already has entries in a namespace that is copied, or an entry with the id of a copied
+    entry.
     """
     if not source.database.was_made:
         raise LongtermError("there are no memories", location=source.database.path, remedy="check the path")
@@ -83,7 +84,8 @@ def copy_memories(
 
 
 def _page(sql: Sql, first: int, last: int, now: int) -> list[Any]:
-    """Return the next page of entries with a `seq` from `first` to `last`. An expired parent's id becomes NULL."""
+    """Return the next page of entries with a `seq` from `first` to `last`, as rows. The id of a parent that has expired
+    becomes NULL."""
     columns = ", ".join(f"e.{name}" for name in _ENTRY.split(", ")[:-1])
     return sql.execute(
         f"SELECT e.seq, {columns}, {_PARENT} FROM entries e WHERE e.seq BETWEEN ? AND ? AND {NOT_EXPIRED} ORDER BY e.seq LIMIT ?",
@@ -104,9 +106,10 @@ def _check_ids(target_sql: Sql, target: MemoryStore, ids: Sequence[str]) -> None
 def _copy_vectors_and_versions(
     sql: Sql, first: int, last: int, now: int, target_sql: Sql, vectors: VectorStore, offset: int, is_older: bool
 ) -> Counter[str]:
-    """Copy the vectors, versions and parts of the entries with a `seq` from `first` to `last`; return their numbers.
+    """Copy the vectors, versions and parts of the entries with a `seq` from `first` to `last`. Return the numbers of
+    rows by kind.
 
-    `offset` is added to each `seq`. `is_older`: an earlier version of the program wrote the source.
+    `offset` is added to each `seq`. `is_older` says that an earlier version of the program wrote the source.
     """
 
     def rows_of(table: str, columns: str, key: str = "seq") -> list[Any]:

@@ -34,7 +34,8 @@ def _dimension_of(embedder: object) -> Any:
 
 
 class MemoryEmbedder(StoreEmbedder):
-    """The embedder of a memory store; `embedder` may be None. Every embedding must have `dimension` numbers.
+    """The embedder of a memory store. If `embedder` is None, searches use words only. Every embedding must have
+    `dimension` numbers.
 
     Parts are sentences (`fine=False`): in short texts, sentences find more than finer parts.
     """
@@ -54,7 +55,8 @@ class MemoryEmbedder(StoreEmbedder):
         return UNNAMED_MODEL if self.embedder is None else self.embedder.name
 
     def embed_drafts(self, database: MemoryDatabase, drafts: Sequence[EntryDraft]) -> list[EntryVectors]:
-        """Return each draft's vectors, taken from the cache, the database or the embedder, or why the embedder failed.
+        """Return each draft's vectors, taken from the cache, the database or the embedder. If the embedder failed,
+        return why instead.
 
         A draft that has a vector from the caller is not embedded. Do not call `embed_drafts` inside a transaction.
         """
@@ -68,7 +70,7 @@ class MemoryEmbedder(StoreEmbedder):
         return [EntryVectors(self.model) if draft.vector is not None else vectors[draft.digest] for draft in drafts]
 
     def _find_vectors(self, sql: Sql, digests: Collection[bytes]) -> dict[bytes, EntryVectors]:
-        """Return, by digest, the vectors of entries with the same content."""
+        """Return, by digest of the content, the vectors of stored entries with this content. Unknown digests are left out."""
         rows = select_by_keys(
             sql,
             "SELECT e.digest, v.vector, p.vectors FROM entries e JOIN vectors v ON v.key = e.seq"
@@ -119,5 +121,5 @@ class MemoryEmbedder(StoreEmbedder):
 
 
 def some_failed(sql: Sql) -> bool:
-    """Return whether the last try to embed failed for some entries."""
+    """Return True if the last try to embed failed for some entries."""
     return sql.execute("SELECT 1 FROM entries WHERE problem IS NOT NULL LIMIT 1").fetchone() is not None

@@ -52,9 +52,10 @@ Action = Literal["created", "updated", "duplicate", "refused"]
 
 
 class Embedding(tuple[float, ...]):
-    """An embedding that was read from the store, with its origin and the digest of the content that it belongs to.
+    """An embedding that was read from the store, and the digest of the content that it belongs to.
 
-    By the digest, the store recognises an embedding that belongs to an entry's old content.
+    `is_from_caller` is False if the store's embedder computed it. If the digest differs from that of an entry's
+    content, the store knows that the embedding is out of date.
     """
 
     is_from_caller: bool = True
@@ -69,11 +70,11 @@ class Embedding(tuple[float, ...]):
 
 @frozen(kw_only=True)
 class MemoryEntry:
-    """One memory. The store assigns id, namespace, key, times and version; in an entry to be stored, it ignores these.
+    """One memory. The store assigns id, namespace, key, times and version; it ignores these in an entry that a caller passes.
 
     `importance` is 0 to 1 (None counts as 0.5). `links` maps relations to keys of the entry's namespace, as in
-    `{"previous": key}`. Only get and get_many return the `embedding`. A `pending` entry has no embedding yet and is found
-    only by its words. Times are UTC.
+    `{"previous": key}`. Only get and get_many return the `embedding`. A `pending` entry has no embedding yet and is
+    found only by its words. Times are UTC.
     """
 
     content: str
@@ -122,7 +123,7 @@ class MemorySearchResult(MemoryEntry):
 
 @frozen
 class UpsertMemoryInput:
-    """A memory that a mind wants to store. Without a key, the store generates one."""
+    """A memory that a mind wants to store. If the key is None, the store generates one."""
 
     content: str
     metadata: Mapping[str, Any] | None = None
@@ -133,7 +134,8 @@ class UpsertMemoryInput:
 class UpsertMemoryResult:
     """The result of `upsert_memory`. `success` is True only if the memory was stored.
 
-    `memory_id` is the stored entry's id, or the existing entry's id if `action` is "duplicate".
+    `memory_id` is the stored entry's id. If `action` is "duplicate", it is the id of the existing entry with this
+    content.
     """
 
     success: bool

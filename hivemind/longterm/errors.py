@@ -45,7 +45,7 @@ class VersionConflict(LongtermError):
 
 @contextmanager
 def row_boundary(location: str) -> Iterator[None]:
-    """Turn any error in the body, which reads a row, into StoreDamaged. `location` names the row."""
+    """Turn any error in the block, which reads a row of the database, into StoreDamaged. `location` names the row."""
     try:
         with boundary("row", location):
             yield

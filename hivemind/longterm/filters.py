@@ -44,7 +44,10 @@ class Filter:
             self._metadata_json()
 
     def condition(self, metadata_condition: Callable[[str], Condition]) -> Condition:
-        """Return the filter as an SQL condition, "" without a restriction. `metadata_condition` converts `metadata` (JSON)."""
+        """Return the filter as an SQL condition and its parameters. The condition is "" if the filter has no restriction.
+
+        `metadata_condition` is called with `metadata` as JSON, and returns its condition.
+        """
         parts: list[str] = []
         parameters: list[Any] = []
         for column, value in (
@@ -72,7 +75,7 @@ Test = tuple[str, Callable[[Any, bool], bool]]
 
 
 def metadata_fits(metadata: str, filter_json: str) -> bool:
-    """Return whether metadata (JSON) satisfies a metadata filter (JSON). SQLite calls this as an SQL function."""
+    """Return True if an entry's metadata (JSON) satisfies a metadata filter (JSON). SQLite calls this as an SQL function."""
     with row_boundary("metadata"):
         fields = json.loads(metadata)
         return all(test(fields.get(name), name in fields) for name, test in _tests(filter_json))

@@ -55,7 +55,7 @@ def problems(database: MemoryDatabase, sql: Sql) -> Iterator[str]:
 
 
 def rebuild(database: MemoryDatabase, sql: Sql) -> None:
-    """Rebuild the data that is derived from the entries; leave the entries unchanged.
+    """Rebuild the data that is derived from the entries: index, counts, vectors and digests. The entries stay unchanged.
 
     If another program changed an entry's content, correct the digest and delete the old vector.
     """
@@ -92,7 +92,8 @@ class StoreStatus:
 
 
 def status_of(database: MemoryDatabase, embeddings: MemoryEmbedder, now: int) -> StoreStatus:
-    """Return the state of a database. Expired entries do not count. Reads every entry; never creates the database."""
+    """Return the state of a database; entries that have expired at `now` (microseconds) do not count. Reads every
+    entry, and never creates the database."""
     entry_counts, pending_count, other_model, note = list[int](), 0, 0, None
     if database.path == ":memory:" or database.was_made:
         with database.read() as sql:

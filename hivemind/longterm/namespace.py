@@ -13,7 +13,7 @@ Namespace = tuple[str, ...]
 
 
 def check_namespace(namespace: Sequence[str]) -> Namespace:
-    """Return the namespace as a tuple. Raises NamespaceInvalid without two or more valid parts."""
+    """Return the namespace as a tuple. Raises NamespaceInvalid unless it has at least two parts, all valid."""
     parts = check_prefix(namespace)
     if len(parts) < 2:
         raise NamespaceInvalid(
@@ -23,7 +23,8 @@ def check_namespace(namespace: Sequence[str]) -> Namespace:
 
 
 def check_prefix(namespace: Sequence[str]) -> Namespace:
-    """Return a namespace's prefix as a tuple. Raises NamespaceInvalid for a part that is blank, no string, or a secret."""
+    """Return the beginning of a namespace as a tuple. Raises NamespaceInvalid for a part that is blank, not a string,
+    or a secret."""
     if isinstance(namespace, str | bytes) or not isinstance(namespace, Sequence):
         raise NamespaceInvalid(f"{namespace!r} is not a namespace", remedy="use a tuple of strings")
     for part in namespace:
@@ -71,7 +72,7 @@ def format_namespace(namespace: Namespace) -> str:
 
 
 def parse_namespace(text: str) -> Namespace:
-    """Parse a namespace in the form of `format_namespace`."""
+    """Parse a namespace from the text that `format_namespace` returns."""
     parts, escaped = [""], False
     for char in text:
         if escaped or char not in "\\/":

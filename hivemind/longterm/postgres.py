@@ -213,10 +213,12 @@ class _ServerWords:
 def _nearest_rows(
     wanted: Condition, model: str, query: bytes, limit: int, condition: Condition | None = None
 ) -> tuple[str, list[Any]]:
-    """Return the beginning of a statement that reads from `nearest` (key, distance): the vectors nearest to `query`.
+    """Return the beginning of a statement, and its parameters. It defines `nearest` (key, distance): the vectors
+    nearest to `query`.
 
-    `wanted` is a condition on `namespaces`, `condition` one on `entries e`. The planner cannot estimate the size of a
-    namespace, so the statement itself chooses by the size: a search in the order of the index, or a scan of key ranges.
+    `wanted` is a condition on `namespaces`, `condition` one on `entries e` (None: all entries). The planner cannot
+    estimate the size of a namespace, so the statement itself chooses by the size: a search in the order of the index,
+    or a scan of key ranges.
     """
     dimension, indexed_vector = len(query) // 4, f"v.vector::vector({_INDEXED_DIMENSION})"
     candidates = min(400, max(200, limit))
@@ -245,7 +247,8 @@ def _nearest_rows(
 
 
 class _ServerVectors:
-    """The `VectorStore` in PostgreSQL: the table `vectors`. Many vectors are searched by the index, few one by one."""
+    """The `VectorStore` in PostgreSQL: the table `vectors`. In a large namespace the search uses the index, in a small
+    one it compares all vectors."""
 
     def nearest(
         self, sql: Statements, model: str, query: bytes, limit: int, groups: Collection[int] | None = None
@@ -282,7 +285,7 @@ class MemoryServer(Postgres):
 
     @contextmanager
     def _translate_errors(self, outcome: str = "") -> Iterator[None]:
-        """Turn StoreDamaged into an error that asks the operator to correct the row: there is no file to restore."""
+        """Turn StoreDamaged into an error whose remedy is to correct the row: unlike in SQLite, there is no file to restore."""
         try:
             with super()._translate_errors(outcome):
                 yield
@@ -292,7 +295,11 @@ class MemoryServer(Postgres):
     def nearest_entries(
         self, spaces: Sequence[Namespace], model: str, query: bytes, limit: int, threshold: float, condition: Condition
     ) -> list[tuple[MemoryEntry, float]]:
-        """Return (entry, cosine) of the entries of some namespaces that satisfy a condition and are nearest to `query`."""
+        """Return (entry, cosine) of at most `limit` entries of the namespaces `spaces` that satisfy `condition`,
+        nearest to `query` first.
+
+        A cosine below `threshold` is left out.
+        """
         wanted = "path = ANY(?)", [[encode_namespace(space) for space in spaces]]
         nearest_rows, parameters = _nearest_rows(wanted, model, query, limit, condition)
         statement = (
@@ -304,7 +311,8 @@ class MemoryServer(Postgres):
             return [(entry_of(row[:-1]), round(row[-1], 6)) for row in rows]
 
     def metadata_condition(self, filter_json: str) -> Condition:
-        """Return an SQL condition for a metadata filter (JSON); it gives the same result as `filters.metadata_fits`."""
+        """Return an SQL condition for a metadata filter (JSON), with its parameters. It has the same result as
+        `filters.metadata_fits`."""
         parts, parameters = [], list[Any]()
         for name, operator, operand in parse_filter(filter_json):
             part, operands = _test(operator, operand)
@@ -313,7 +321,7 @@ class MemoryServer(Postgres):
         return " AND ".join(parts) or "true", parameters
 
     def faults(self, sql: Statements) -> Iterable[str]:
-        """Return (), because the server checks its files itself."""
+        """Return no faults: the server itself checks its files."""
         return ()
 
     def rebuild_words(self, sql: Statements) -> None:
@@ -364,8 +372,10 @@ _SQL_OPERATORS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
 def _test(operator: str, operand: Any) -> tuple[str, list[Any]]:
-    """Return the SQL condition of a valid operator, and the condition's parameters. The caller replaces `_NAME` in the
-    condition by the field's name."""
+    """Return the SQL condition of a valid operator, and the condition's parameters.
+
+    The caller replaces `_NAME` among the parameters by the field's name.
+    """
     operand_json = json.dumps(operand, ensure_ascii=False)
     if operator in _SQL_OPERATORS:
         if isinstance(operand, str):

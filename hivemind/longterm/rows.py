@@ -79,7 +79,7 @@ _TABLES = (
 
 
 def tables(**types: str) -> tuple[str, ...]:
-    """Return the statements that create the tables, with a database's types."""
+    """Return the SQL statements that create the tables. `types` are the names that a database has for the types."""
     return tuple(statement.format(places=KEYS_PER_NAMESPACE, **types) for statement in _TABLES)
 
 
@@ -112,7 +112,7 @@ class WordIndex(Protocol):
     """The full-text index of the entries. Words must consist of letters and digits; `spaces` are ids of namespaces."""
 
     def count_entries(self, sql: Any, words: Sequence[str], spaces: Sequence[int], bound: int, /) -> list[int]:
-        """Count, for each word, the entries that contain it. No count exceeds `bound` + 1."""
+        """Count, for each word, the entries that contain it. Counting stops at `bound` + 1."""
 
     def find_entries(
         self, sql: Any, words: Sequence[str], spaces: Sequence[int], condition: Condition, limit: int, /
@@ -126,7 +126,8 @@ class WordIndex(Protocol):
         """Return at most `limit` contents of the namespace's entries that contain the word."""
 
     def bulk_insert(self, sql: Any, space: int, /) -> AbstractContextManager[None]:
-        """At the end of a `with` block, index the entries that it added to a namespace. It must not change other entries."""
+        """Return a context manager for adding entries to a namespace. At its end, it indexes them. The block must not
+        change other entries."""
 
 
 class MemoryDatabase(Transactions[Any], Protocol):
@@ -151,7 +152,7 @@ class MemoryDatabase(Transactions[Any], Protocol):
 
 @frozen
 class EntryVectors:
-    """The packed vectors of a content and its parts, or the `problem`: the reason why there are none.
+    """The packed vectors of a content and its parts. If there are none, `problem` is the reason.
 
     If `should_embed` is False, the content is never embedded.
     """
@@ -182,10 +183,10 @@ def write_entry(
     now: int,
     expected_version: int | None = None,
 ) -> tuple[int, str, Action]:
-    """Store a draft under a key; return the entry's seq and id, and the action. An expired entry counts as missing.
+    """Store a draft under a key; return the entry's seq and id, and what was done. An expired entry counts as missing.
 
-    Without `expected_version`, the last write wins; with it, raises VersionConflict if the entry has another version (0:
-    no entry). Raises EntryInvalid if the parent is not in the namespace.
+    If `expected_version` is None, any existing entry is replaced; otherwise, raises VersionConflict if the entry has
+    another version (0: no entry). Raises EntryInvalid if the parent is not in the namespace.
     """
     row = sql.execute(
         "SELECT seq, id, version, updated_at, parent_id, expires_at FROM entries WHERE space = ? AND key = ?",
@@ -225,7 +226,7 @@ KeyedDraft = tuple[str, EntryDraft, EntryVectors]
 def write_entries(
     sql: Sql, space: int, drafts: Sequence[KeyedDraft], *, vector_store: VectorStore, now: int
 ) -> list[int]:
-    """Store drafts under different keys; return the entries' `seq` in order. New entries are inserted together."""
+    """Store drafts, each under another key; return the entries' `seq` in order. New entries are inserted together."""
     keys = [key for key, _, _ in drafts]
     statement = "SELECT key FROM entries WHERE space = ? AND key IN KEYS"
     existing_keys = {key for (key,) in select_by_keys(sql, statement, keys, [space])}
@@ -243,7 +244,7 @@ def write_entries(
 def _insert(
     sql: Sql, space: int, drafts: Sequence[KeyedDraft], vector_store: VectorStore, now: int
 ) -> list[tuple[int, str]]:
-    """Insert new entries; return the seq and id of each."""
+    """Insert new entries; return (seq, id) of each, in order."""
     for parent_id in {draft.parent_id for _, draft, _ in drafts}:
         _check_parent(sql, space, parent_id, now)
     (last_number,) = sql.execute(
@@ -270,9 +271,9 @@ def _insert(
 
 
 def _join_session(sql: Sql, space: int, seq: int, key: str, draft: EntryDraft, now: int) -> None:
-    """Link a new entry and the previous entry of its session to each other, unless one is linked already.
+    """Link a new entry and the previous entry of its session to each other, so that callers need not do it.
 
-    The ranking uses neighbours; thus writers need not set the links themselves.
+    If one of them has such a link already, do nothing. The ranking of a search uses these neighbours.
     """
     session, links = parse_object(draft.metadata).get("session"), parse_object(draft.links)
     if not isinstance(session, str | int) or isinstance(session, bool) or "previous" in links or "next" in links:
@@ -296,7 +297,10 @@ def _check_parent(sql: Sql, space: int, parent_id: str | None, now: int) -> None
 
 
 def _store_vectors(sql: Sql, vector_store: VectorStore, drafts: Sequence[tuple[int, EntryDraft, EntryVectors]]) -> None:
-    """Store the vectors and parts of entries (`seq`, draft, vectors). All vectors are of one model."""
+    """Store the vectors of entries and of their parts (sentences). All vectors are of one model.
+
+    Each tuple in `drafts` is an entry's `seq`, its draft, and its vectors.
+    """
     rows, parts = list[tuple[int, int, bytes]](), dict[int, bytes]()
     for seq, draft, entry_vectors in drafts:
         vector = entry_vectors.vector
@@ -319,9 +323,10 @@ _NEIGHBOURS_CHECKED = 8
 
 @frozen
 class UpsertRequest:
-    """The arguments of a call of `upsert_memory`. If `key` is None, a key is generated.
+    """The arguments of one call of `MemoryStore.upsert_memory`. If `key` is None, a key is generated.
 
-    If the key exists, the content and the `set_fields` of `draft` update its entry. Otherwise `new_draft` is stored.
+    If the key exists, its entry gets the content of `draft`, and those of its fields that are in `set_fields`.
+    Otherwise `new_draft` is stored.
     """
 
     space: int
@@ -335,8 +340,10 @@ class UpsertRequest:
 
 
 def upsert(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> UpsertMemoryResult:
-    """Store a memory or report its duplicate. The caller must hold a write transaction: two processes must not both store
-    a memory."""
+    """Store a memory, or report an existing entry that says the same, its duplicate.
+
+    The caller must hold a write transaction, so that two processes never both store a memory.
+    """
     duplicate = _find_duplicate(sql, request, vector_store)
     if duplicate is not None and request.key is None and not request.allow_duplicate:
         other_id, other_key, similarity = duplicate
@@ -367,9 +374,9 @@ def upsert(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> Upser
 
 
 def _find_duplicate(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> tuple[str, str, float] | None:
-    """Return (id, key, similarity) of a duplicate under another key, None without one.
+    """Return (id, key, similarity) of an entry that says the same under another key; None if there is none.
 
-    An entry with equal content comes first, then the nearest in meaning.
+    An entry with equal content is preferred, then the nearest in meaning.
     """
     same_content = sql.execute(
         "SELECT seq FROM entries WHERE digest = ? AND space = ? ORDER BY seq", (request.draft.digest, request.space)
@@ -388,7 +395,8 @@ def _find_duplicate(sql: Sql, request: UpsertRequest, vector_store: VectorStore)
 def _first_duplicate(
     sql: Sql, request: UpsertRequest, neighbours: Sequence[tuple[int, float]]
 ) -> tuple[str, str, float] | None:
-    """Return (id, key, similarity) of the first similar neighbour that has another key and has not expired."""
+    """Return (id, key, similarity) of the first sufficiently similar neighbour that has another key and has not
+    expired; None if there is none."""
     for seq, similarity in neighbours:
         if similarity < DUPLICATE_SIMILARITY:
             return None
@@ -410,7 +418,7 @@ def drop_expired(sql: Sql, now: int, limit: int) -> int:
 
 
 def expired_by_space(sql: Sql, now: int) -> dict[int, int]:
-    """Return, by id of the namespace, how many expired entries still exist. Reads only expired entries."""
+    """Return the number of expired entries that are not deleted yet, by namespace id. Reads only expired entries."""
     return dict(
         sql.execute("SELECT space, count(*) FROM entries WHERE expires_at <= ? GROUP BY space", (now,)).fetchall()
     )
@@ -431,7 +439,7 @@ def parse_objects(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
-    """Return the entry in a row of ENTRIES. Raises StoreDamaged for an unreadable row."""
+    """Return the entry in a row of the query ENTRIES. Raises StoreDamaged for an unreadable row."""
     _, entry_id, path, key, content, metadata, created, updated, category, importance, expires, *version_columns = row
     version, parent_id, links, is_pending = version_columns
     with row_boundary(f"entry {key!r}"):
@@ -488,7 +496,8 @@ def fetch_entries(sql: Sql, seqs: Iterable[int], now: int) -> Iterator[tuple[int
 
 
 def embedding_of(sql: Sql, seq: int) -> Embedding | None:
-    """Return an entry's embedding: as the caller passed it, or else as computed (of length 1); None without either."""
+    """Return an entry's embedding: the one that the caller passed, or else the computed one (of length 1). Return None
+    if it has neither."""
     row = sql.execute(
         "SELECT g.vector, v.vector, e.digest FROM entries e"
         " LEFT JOIN given g ON g.seq = e.seq LEFT JOIN vectors v ON v.key = e.seq WHERE e.seq = ?",
@@ -504,7 +513,7 @@ def embedding_of(sql: Sql, seq: int) -> Embedding | None:
 
 
 def history_of(sql: Sql, seq: int, entry: MemoryEntry) -> list[MemoryEntry]:
-    """Return the versions of an entry, oldest first; the last one is `entry` itself."""
+    """Return all versions of an entry, oldest first. The last one is the present `entry` itself."""
     rows = sql.execute(
         "SELECT e.seq, e.id, n.path, e.key, h.content, h.metadata, e.created_at, h.updated_at, h.category, h.importance,"
         " h.expires_at, h.version, h.parent_id, h.links, false FROM entries e JOIN namespaces n ON n.id = e.space"

@@ -45,7 +45,8 @@ def find_participants(database: MemoryDatabase, sql: Sql, spaces: Sequence[int],
 
 
 def _speakers(sql: Sql, space: int) -> list[str]:
-    """Return the speakers of a namespace, with one look-up in the index `entries_speaker` for each speaker."""
+    """Return the speakers in a namespace. The index `entries_speaker` is searched once for each speaker, not once for
+    each entry."""
     speakers: list[str] = []
     while len(speakers) < _MAX_SPEAKERS:
         row = sql.execute(
@@ -60,7 +61,7 @@ def _speakers(sql: Sql, space: int) -> list[str]:
 
 
 def _is_called(database: MemoryDatabase, sql: Sql, spaces: Sequence[int], name: str) -> bool:
-    """Return True if most entries that contain a name use it to address a person ("Hi Ann!") or as a label ("Ann: …")."""
+    """Return True if most entries with a name use it to address somebody ("Hi Ann!") or as a speaker's label ("Ann: …")."""
     (word,) = words_of(name)[:1] or ("",)
     call = re.compile(rf"(?:^|[.!?,;:]\s*|\b(?:{_GREETINGS})\s+){re.escape(word)}(?=\s*[,.!?:;]|\s*$)", re.IGNORECASE)
     mentions = calls = 0
@@ -82,7 +83,7 @@ _FIELDS = tuple(attribute.name for attribute in fields(MemoryEntry))
 class MemorySearch:
     """The arguments of one search. `spaces` are ids of namespaces; `now` is in microseconds.
 
-    With `is_strict`, mode "hybrid" also leaves out entries below the threshold.
+    With `is_strict`, mode "hybrid" also leaves out entries whose similarity is below the threshold.
     """
 
     spaces: Sequence[int]
@@ -98,7 +99,7 @@ class MemorySearch:
 def find_memories(
     engine: Engine, database: MemoryDatabase, sql: Sql, request: MemorySearch
 ) -> list[MemorySearchResult]:
-    """Return the entries that answer best, best first; of equal scores, the oldest first."""
+    """Return the entries that answer best, best first. Entries with equal scores are ordered by age, oldest first."""
     if request.limit <= 0 or not request.spaces:
         return []
     if not request.query.text.strip():
@@ -131,7 +132,7 @@ def find_memories(
 
 
 def rank_by_meaning(neighbours: Iterable[tuple[MemoryEntry, float]]) -> list[MemorySearchResult]:
-    """Return the results of mode "vector" for (entry, cosine)."""
+    """Return the search results of mode "vector" for pairs (entry, cosine), in the same order."""
     return _ranked(_result(entry, cosine, cosine, f"meaning {cosine:.2f}") for entry, cosine in neighbours)
 
 
@@ -140,7 +141,7 @@ def _ranked(results: Iterable[MemorySearchResult]) -> list[MemorySearchResult]:
 
 
 class _MemorySource(CandidateSource):
-    """The `CandidateSource` of a search. The rarity of words is counted only in the searched namespaces: other
+    """The `CandidateSource` of a search. Only the searched namespaces count towards the rarity of a word, so other
     namespaces never change a score."""
 
     def __init__(self, database: MemoryDatabase, sql: Sql, request: MemorySearch) -> None:
@@ -187,13 +188,13 @@ class _MemorySource(CandidateSource):
         return [seq for (seq,) in self._rows("e.seq", f"e.space = {scope} AND e.key", sorted(names))]
 
     def _rows(self, columns: str, column: str, values: Iterable[object]) -> Iterator[tuple[Any, ...]]:
-        """Yield rows of the entries that the search may return and that have one of the values in `column`."""
+        """Yield the `columns` of those entries that the search may return and whose `column` has one of the values."""
         statement = f"SELECT {columns} FROM entries e WHERE {column} IN KEYS AND {self._condition}"
         return select_by_keys(self._sql, statement, values, trailing_parameters=self._parameters)
 
 
 def searchable(database: MemoryDatabase, filters: Filter, now: int) -> Condition:
-    """Return the condition on `entries e` that an entry has not expired and passes the filters."""
+    """Return the SQL condition that an entry (`entries e`) has not expired at `now` (microseconds) and passes the filters."""
     condition, parameters = filters.condition(database.metadata_condition)
     return f"{NOT_EXPIRED}{' AND ' + condition if condition else ''}", [now, *parameters]
 

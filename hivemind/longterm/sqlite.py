@@ -125,7 +125,8 @@ class MemoryFile(Database):
         self.words, self.vectors = _FileWords(), VectorTable()
 
     def accept_older(self) -> bool:
-        """If an earlier version of the program wrote the file, make it readable and return True, otherwise False.
+        """If an earlier version of the program wrote the file, prepare to read it in that version, and return True.
+        Otherwise return False.
 
         The earlier versions have the same tables, except `parts`.
         """
@@ -141,7 +142,7 @@ class MemoryFile(Database):
         return "metadata_fits(e.metadata, ?)", [filter_json]
 
     def faults(self, sql: sqlite3.Connection) -> Iterator[str]:
-        """Yield a sentence for each problem that SQLite itself finds."""
+        """Yield a sentence for each problem that SQLite's own check finds."""
         return integrity_errors(sql, "contents")
 
     def rebuild_words(self, sql: sqlite3.Connection) -> None:

@@ -1,4 +1,4 @@
-"""`MemoryStore`, the interface of long-term memory, safe for many processes; `open_store`."""
+"""`MemoryStore`, the interface of long-term memory (safe for many processes), and `open_store`."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ def _database(path_or_url: str | os.PathLike[str]) -> MemoryDatabase:
 class MemoryStore(DatabaseOwner):
     """Long-term memory in one SQLite file or in PostgreSQL (`postgresql://…`). Each write is one atomic transaction.
 
-    Without an `embedder`, searches use words only, and callers' embeddings must have `dimension` numbers. A cosine counts
-    as a match from `similarity_threshold` on. `clock` is for tests.
-    Methods raise NamespaceInvalid and EntryInvalid for invalid arguments, and LongtermError if the database cannot be
-    read or written.
+    If `embedder` is None, searches use words only, and embeddings that callers pass must have `dimension` numbers. In a
+    search by meaning, an entry matches if its cosine is at least `similarity_threshold`. `clock` is for tests. Methods
+    raise NamespaceInvalid and EntryInvalid for invalid arguments, and LongtermError if the database cannot be read or
+    written.
     """
 
     database: Any  # a MemoryDatabase with the further methods that `fs.backup` uses
@@ -141,16 +141,17 @@ class MemoryStore(DatabaseOwner):
     ) -> MemoryEntry:
         """Store a value under a key, replacing the value of an existing entry; return the entry.
 
-        An existing entry keeps its id, its `created_at` and, in the history, its old version. With `expected_version`,
-        raises VersionConflict unless the entry has this version (0: no entry). With `embed=False`, the entry is never
-        embedded.
+        An existing entry keeps its id and its `created_at`; its old version goes into the history. If
+        `expected_version` is not None, raises VersionConflict unless the entry has this version (0: no entry). With
+        `embed=False`, the entry is never embedded.
         """
         return self._put(namespace, [(key, value)], expected_version, embed)[0]
 
     def put_many(
         self, namespace: Sequence[str], values: Mapping[str, Value] | Iterable[tuple[str, Value]], *, embed: bool = True
     ) -> list[MemoryEntry]:
-        """Store many values in one transaction; return their entries in order."""
+        """Store many values by their keys in one transaction; return their entries in order. With `embed=False`, they
+        are never embedded."""
         return self._put(namespace, _pairs(values), None, embed)
 
     def _put(
@@ -178,7 +179,10 @@ class MemoryStore(DatabaseOwner):
         return [entries[seq] for seq in seqs]
 
     def _embed_failed(self, has_failed_ones: bool, entry_vectors: Sequence[EntryVectors]) -> None:
-        """Embed some of the entries for which the embedder failed earlier, if any of `entry_vectors` shows that it works."""
+        """If `entry_vectors` show that the embedder works, embed some of the entries for which it failed earlier.
+
+        `has_failed_ones` says that there are such entries.
+        """
         if has_failed_ones and any(vectors.vector is not None for vectors in entry_vectors):
             self.embed_pending(_EMBEDDED_PER_WRITE)
 
@@ -186,7 +190,7 @@ class MemoryStore(DatabaseOwner):
         return draft_of(value, self._count_tokens, self.embeddings.dimension)
 
     def _embed_drafts(self, drafts: Sequence[EntryDraft], embed: bool = True) -> list[EntryVectors]:
-        """Return each draft's vectors or the reason for their absence. Slow: do not call this inside a transaction."""
+        """Return each draft's vectors, or why it has none. Slow: do not call this inside a transaction."""
         if not embed:
             return [EntryVectors(self.embeddings.model, should_embed=False) for _ in drafts]
         return self.embeddings.embed_drafts(self.database, drafts)
@@ -205,11 +209,12 @@ class MemoryStore(DatabaseOwner):
         allow_duplicate: bool = False,
         provenance: Mapping[str, Any] | None = None,
     ) -> UpsertMemoryResult:
-        """Store a memory, or update the memory under `key`: an argument of None leaves its field unchanged.
+        """Store a memory, or update the memory under `key`. In an update, an argument of None leaves its field unchanged.
 
-        Without a key, a duplicate (similarity ≥ 0.95) of an existing entry is not stored unless `allow_duplicate` is True;
-        the result names the existing entry. With a key, the memory is always stored, and the result names a duplicate
-        under another key. `provenance` is added to the metadata of a new entry (see `validation.provenance`).
+        Without a key, a memory is not stored if an existing entry says the same (similarity ≥ 0.95), unless
+        `allow_duplicate` is True; the result names this entry. With a key, the memory is always stored, and the result
+        names an entry that says the same under another key. `provenance` is added to the metadata of a new entry (see
+        `validation.provenance`).
         """
         path = check_namespace(namespace)
         if key is not None:
@@ -248,7 +253,7 @@ class MemoryStore(DatabaseOwner):
             return rows == [(1,)]
 
     def expire(self, namespace: Sequence[str], key: str, expires_at: datetime | None) -> bool:
-        """Set when an entry expires (None: never), without a new version; return False without an entry."""
+        """Set when an entry expires (None: never), without a new version. Return False if there is no such entry."""
         micros = None if expires_at is None else check_time(expires_at, "expires_at")
         with self._writing() as (sql, _):
             row = self._find(sql, namespace, key)
@@ -271,7 +276,8 @@ class MemoryStore(DatabaseOwner):
         return deleted_count
 
     def next_expiry(self) -> datetime | None:
-        """Return when the next entry expires, perhaps in the past; None if no entry expires."""
+        """Return when the next entry expires; None if no entry does. The time is in the past if expired entries are not
+        deleted yet."""
         with self.database.read() as sql:
             (earliest,) = sql.execute("SELECT min(expires_at) FROM entries WHERE expires_at IS NOT NULL").fetchone()
         return None if earliest is None else as_time(earliest)
@@ -316,7 +322,7 @@ class MemoryStore(DatabaseOwner):
             return [] if row is None else history_of(sql, *row)
 
     def _find(self, sql: Sql, namespace: Sequence[str], key: str) -> tuple[int, MemoryEntry] | None:
-        """Return (seq, entry) for a key, as `fetch_entry` does."""
+        """Return (seq, entry) for a key; None if the entry is missing or expired."""
         space = find_space(sql, check_namespace(namespace))
         return None if space is None else fetch_entry(sql, space, check_key(key), self._now())
 
@@ -342,7 +348,8 @@ class MemoryStore(DatabaseOwner):
     # embedding
 
     def embed_pending(self, limit: int | None = None) -> int:
-        """Embed at most `limit` pending entries (None: all); return how many were embedded, 0 if the embedder fails."""
+        """Embed at most `limit` entries that have no vector yet (None: all); return how many were embedded, 0 if the
+        embedder fails."""
         return self._embed_pending(sys.maxsize if limit is None else check_whole(limit, "limit"))
 
     def _embed_pending(self, limit: int, progress: Callable[[int], None] | None = None) -> int:
@@ -354,12 +361,13 @@ class MemoryStore(DatabaseOwner):
             return 0
 
     def embed_ahead(self, contents: Iterable[str]) -> None:
-        """Embed contents that will be put within `database.write()`, so the transaction need not wait for vectors."""
+        """Embed contents that will be stored in a `database.write()` block. Their vectors are cached, so this
+        transaction need not wait for them."""
         if self.embeddings.embedder is not None:
             self._embed_drafts([self._draft(content) for content in contents])
 
     def fitting(self, text: str) -> str:
-        """Return the text, cut to the maximum length of a content."""
+        """Return the text, cut to the greatest number of tokens that a content may have."""
         return shorten(text, self._count_tokens)
 
     def search(
@@ -377,12 +385,14 @@ class MemoryStore(DatabaseOwner):
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> list[MemorySearchResult]:
-        """Return the best entries of a namespace, best first; with `prefix`, also those of the namespaces below it.
+        """Return the best entries of a namespace, best first. With `prefix`, search also the namespaces that begin with
+        `namespace`.
 
-        Mode "hybrid" searches by words and meaning, "text" by words, "vector" by meaning. Entries whose similarity is
-        below `threshold` are left out in mode "vector" (default: the store's threshold), in mode "hybrid" only if a threshold
-        is passed. The other arguments are those of `Filter`. A blank query returns the newest entries. If the embedder fails,
-        the search uses words only, and `why` says so; mode "vector" raises EmbedderUnavailable. A search never writes.
+        Mode "hybrid" searches by words and meaning, "text" by words, "vector" by meaning. Mode "vector" leaves out
+        entries whose similarity is below `threshold` (None: the store's threshold); mode "hybrid" does so only if a
+        threshold is passed. The other arguments are those of `Filter`. A blank query returns the newest entries. If the
+        embedder fails, the search uses words only, and `why` says so; mode "vector" raises EmbedderUnavailable. A
+        search never writes.
         """
         path = check_prefix(namespace) if check_flag(prefix, "prefix") else check_namespace(namespace)
         filters = Filter(metadata, category, min_importance, since, until)
@@ -453,8 +463,8 @@ class MemoryStore(DatabaseOwner):
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Embed each entry that has no vector of the current model; return how many were embedded.
 
-        An interrupted call can be repeated. `progress` receives (done, total). Raises LongtermError if the embedder is
-        missing or fails for some entries.
+        An interrupted call can be repeated. `progress` receives (done, total). Raises LongtermError if there is no
+        embedder, or if it fails for some entries.
         """
         if self.embeddings.embedder is None:
             raise LongtermError("no embedder is configured", remedy=HOW_TO_EMBED)
@@ -479,7 +489,7 @@ class MemoryStore(DatabaseOwner):
         return status_of(self.database, self.embeddings, self._now())
 
     def check(self) -> list[str]:
-        """Check every row of the database; return a sentence for each problem, [] if it is sound."""
+        """Check every row of the database; return a sentence for each problem, [] if there is none."""
         with self.database.write() as sql:  # FTS5 checks its index by an INSERT
             return list(problems(self.database, sql))
 
@@ -493,7 +503,7 @@ class MemoryStore(DatabaseOwner):
     locks: Sequence[str] = (".lock",)
 
     def elsewhere(self, path: Path) -> MemoryStore:
-        """Return a store for another database file, without an embedder."""
+        """Return a store for the database file `path`, without an embedder."""
         return MemoryStore(path)
 
     def rebuild(self) -> None:

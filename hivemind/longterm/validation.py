@@ -23,49 +23,55 @@ _MAX_WHOLE = 1 << 40  # a larger number is replaced by this one
 
 
 def check_unicode(text: str, subject: str) -> str:
-    """Return the text. Raises EntryInvalid for a character that not every database can store."""
+    """Return the text. Raises EntryInvalid, with `subject` as the text's name, for a character that not every database
+    can store."""
     if (problem := text_problem(text)) is not None:
         raise EntryInvalid(f"{subject} contains {problem}")
     return text
 
 
 def check_name(name: str, subject: str) -> str:
-    """Return the name. Raises EntryInvalid as `check_unicode` does, and for a secret: names are displayed everywhere."""
+    """Return the name. Raises EntryInvalid as `check_unicode` does, and also for a secret, because names are displayed
+    everywhere."""
     if mask(check_unicode(name, subject), words=False) != name:
         raise EntryInvalid(f"{subject} contains a secret", remedy="choose another: names are displayed with the entry")
     return name
 
 
 def check_text(text: object, subject: str) -> str:
-    """Return the text, which may be blank. Raises EntryInvalid unless it is a string."""
+    """Return the text, which may be blank. Raises EntryInvalid, which names `subject`, unless it is a string."""
     if not isinstance(text, str):
         raise EntryInvalid(f"{subject} must be a string, not {short_repr(text)}")
     return text
 
 
 def check_whole(number: object, subject: str) -> int:
-    """Return the number. Raises EntryInvalid unless it is an integer ≥ 0."""
+    """Return the number. Raises EntryInvalid, which names `subject`, unless it is an integer ≥ 0."""
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise EntryInvalid(f"{subject} must be an integer ≥ 0, not {short_repr(number)}")
     return min(number, _MAX_WHOLE)
 
 
 def check_between(number: object, subject: str, minimum: float, maximum: float) -> float:
-    """Return the number. Raises EntryInvalid unless it is from `minimum` to `maximum`."""
+    """Return the number. Raises EntryInvalid, which names `subject`, unless it is from `minimum` to `maximum`."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not minimum <= number <= maximum:
         raise EntryInvalid(f"{subject} must be a number from {minimum:g} to {maximum:g}, not {short_repr(number)}")
     return float(number)
 
 
 def check_flag(flag: object, subject: str) -> bool:
-    """Return the flag. Raises EntryInvalid unless it is True or False: a non-empty string could widen a search."""
+    """Return the flag. Raises EntryInvalid, which names `subject`, unless it is True or False.
+
+    Other values are not converted: the string "false" would count as True.
+    """
     if not isinstance(flag, bool):
         raise EntryInvalid(f"{subject} must be True or False, not {short_repr(flag)}")
     return flag
 
 
 def check_time(moment: object, subject: str) -> int:
-    """Return a time as microseconds since 1970; without a zone, it counts as UTC. Raises EntryInvalid for other values."""
+    """Return a time as microseconds since 1970. A time without a zone counts as UTC. Raises EntryInvalid, which names
+    `subject`, for other values."""
     if not isinstance(moment, datetime):
         raise EntryInvalid(
             f"{subject} must be a datetime, not {short_repr(moment)}",
@@ -86,7 +92,8 @@ _DRAFT_FIELDS = ("content", "metadata", "embedding", "category", "importance", "
 
 @frozen
 class EntryDraft:
-    """A validated value. `metadata` and `links` are JSON, `expires_at` microseconds, `vector` float32 bytes or None."""
+    """A value that was checked and may be stored. `metadata` and `links` are JSON, `expires_at` is in microseconds,
+    `vector` is float32 bytes or None."""
 
     content: str
     digest: bytes
@@ -107,7 +114,7 @@ def digest_of(content: str) -> bytes:
 def draft_of(
     value: MemoryEntry | Mapping[str, Any] | str, count_tokens: Callable[[str], int], dimension: int
 ) -> EntryDraft:
-    """Validate an entry, a mapping with an entry's fields, or a content, and return it as a draft. Raises EntryInvalid."""
+    """Return a checked draft of an entry, of a mapping with an entry's fields, or of a content alone. Raises EntryInvalid."""
     fields = _fields(value)
     content = _content(fields.get("content"), count_tokens)
     embedding, importance, expires = (fields.get(name) for name in ("embedding", "importance", "expires_at"))
@@ -171,7 +178,8 @@ def _metadata(metadata: object) -> str:
 
 
 def check_json(mapping: object, subject: str, transform: Callable[[dict[str, Any]], Any] = dict) -> str:
-    """Return the mapping, after `transform`, as a JSON object (text). Raises EntryInvalid if that is impossible."""
+    """Call `transform` with the mapping and return the result as JSON text. Raises EntryInvalid, which names `subject`,
+    if this is impossible."""
     if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping):
         raise EntryInvalid(
             f"{subject} must be a JSON object", remedy='use strings as names, as in {"customer": "Acme"}'
@@ -215,8 +223,8 @@ def provenance(
 ) -> dict[str, Any]:
     """Return the metadata about a content's origin (speaker, session, time), which the ranking uses.
 
-    The speaker is `author`. Without an author it is `speaker`, or is left out if the content begins with a name ("Ann: …").
-    `time` is in ISO 8601; an entry without a time dates from the day on which it was created.
+    The speaker is `author`. If this is None, it is `speaker`, or is left out if the content begins with a name
+    ("Ann: …"). `time` is in ISO 8601; an entry without a time dates from the day on which it was created.
     """
     speaker_name = author or ("" if words_of_speaker("", content) else speaker)
     fields = {"speaker": speaker_name, "session": session, "time": time}

@@ -26,11 +26,11 @@ _LINE_LENGTH = 200  # characters of a hit, or of an action's detail
 
 
 def create_memory_from_action(action: str, result: Any) -> MemoryBlock | list[MemoryBlock]:
-    """Return a block for the result of a tool call, or for `check_mailbox` a list with one block per letter.
+    """Return a block for the result of a tool call. For `check_mailbox`, return a list with one block per letter.
 
-    `result` is the mapping that the tool returned; any other value is stored as text. The block is a history block if
-    the call failed (the mapping has an `error`), if the tool is unknown, or if the result names no file, letter,
-    knowledge or task.
+    `result` is the mapping that the tool returned; any other value is stored as text. The block is a history block (the
+    action with its result) if the call failed (the mapping has an `error`), if the tool is unknown, or if the result
+    names no file, letter, knowledge or task.
     """
     fields = result if isinstance(result, Mapping) else {}
     if not fields.get("error"):

@@ -1,4 +1,5 @@
-"""Memory blocks, which refer to content and never hold a file's text, and the entries of blocks in a context."""
+"""Memory blocks, which refer to content and never hold a file's text; and the entries (JSON) that stand for blocks in a
+context."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from hivemind.names import local_part
 
 
 class Priority(IntEnum):
-    """The order in which blocks enter a context."""
+    """The order in which blocks enter a context, if they fit. CRITICAL blocks always enter."""
 
     CRITICAL = 1  # always selected, never dropped
     HIGH = 2
@@ -104,7 +105,7 @@ class MemoryBlock:
 
     @property
     def content_location(self) -> str | None:
-        """Return the location of the content, or None for a block with inline content."""
+        """Return the location of the content (a path, or `scheme:reference`); None for a block with inline content."""
         return getattr(self, self.LOCATION_FIELD) if self.LOCATION_FIELD else None
 
     def inline_content(self) -> str | None:
@@ -121,8 +122,8 @@ def _utc(moment: datetime) -> datetime:
 class FileMemoryBlock(MemoryBlock):
     """A reference to a file, or to its lines `start_line` to `end_line` (1-based, inclusive).
 
-    Without `start_line`, the range begins at line 1; without `end_line`, it ends with the file. Different ranges of one
-    file are different blocks. `digest` is the whole file's SHA-256.
+    If `start_line` is None, the range begins at line 1; if `end_line` is None, it ends with the file. Different ranges
+    of one file are different blocks. `digest` is the whole file's SHA-256.
     """
 
     KIND: ClassVar[MemoryType | None] = MemoryType.FILE
@@ -181,7 +182,7 @@ class StatusMemoryBlock(MemoryBlock):
 
 @dataclass(slots=True, kw_only=True)
 class TaskMemoryBlock(MemoryBlock):
-    """A task. `metadata["maker"]` names the author of the task's description: an agent, or "human"."""
+    """A task, as a reference. `metadata["maker"]` names the author of the task's description: an agent, or "human"."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.TASK
     PRIORITY: ClassVar[Priority] = Priority.HIGH
@@ -204,7 +205,7 @@ class TaskMemoryBlock(MemoryBlock):
 
 @dataclass(slots=True, kw_only=True)
 class MessageMemoryBlock(MemoryBlock):
-    """A letter. Unless a priority is passed, the block is HIGH until `read` is set, then MEDIUM."""
+    """A letter, as a reference. Unless a priority is passed, the block is HIGH until `read` is set, then MEDIUM."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.MESSAGE
     LOCATION_FIELD: ClassVar[str] = "full_path"
@@ -270,7 +271,7 @@ class KnowledgeMemoryBlock(MemoryBlock):
 
 @dataclass(slots=True, kw_only=True)
 class HistoryMemoryBlock(MemoryBlock):
-    """An action and its result."""
+    """An action (the call of a tool) and its result."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.HISTORY
     CONTEXT_FIELDS: ClassVar[Mapping[str, str]] = {"action": "action_type", "result": "result"}
@@ -309,7 +310,7 @@ class ContextMemoryBlock(MemoryBlock):
 
 
 def json_fragment(entry: dict[str, Any]) -> str:
-    """Return an entry's JSON as it stands in the JSON of a list: after a blank and followed by a comma.
+    """Return an entry as JSON text, in the form that it has within a JSON list: after a blank and followed by a comma.
 
     A tokenizer splits a text at this blank, so the token counts of the fragments add up to the count of the list.
     """
@@ -317,9 +318,10 @@ def json_fragment(entry: dict[str, Any]) -> str:
 
 
 def context_entry(block: MemoryBlock, content: str, *, form: str = "full", is_external: bool = False) -> dict[str, Any]:
-    """Return the context entry of a block.
+    """Return the entry that represents a block in a context.
 
-    `form` is full, outline, excerpt or reference. `is_external` marks content from outside the hive.
+    `form` says how complete `content` is: full, outline, excerpt or reference. `is_external` marks content from outside
+    the hive.
     """
     line_range = {}
     if isinstance(block, FileMemoryBlock) and block.start_line is not None:

@@ -54,7 +54,8 @@ _BODY = re.compile(r"block|body|declaration_list|compound_statement|field_declar
 
 
 class MemoryCompressor:
-    """A compressor of content, by rules or by `summarizer` (a mind). If `folder` is set, the mind's summaries are saved there."""
+    """A compressor of content, by rules or by `summarizer`, a mind (None: by rules only). If `folder` is set, the
+    mind's summaries are saved there."""
 
     def __init__(
         self,
@@ -68,7 +69,8 @@ class MemoryCompressor:
         self.folder = folder
 
     def compress_if_needed(self, content: str, block: MemoryBlock, max_tokens: int) -> str:
-        """Return the content, compressed if longer than `max_tokens`; ROM is never compressed."""
+        """Return the content, compressed if it is longer than `max_tokens`. Content of ROM (instructions that are
+        always shown whole) is never compressed."""
         return self.compress(content, block, max_tokens)[0]
 
     def compress(self, content: str, block: MemoryBlock, max_tokens: int) -> tuple[str, str]:
@@ -101,7 +103,7 @@ class MemoryCompressor:
         return outline
 
     def _summary(self, content: str, max_tokens: int) -> str | None:
-        """Return the mind's summary, saved or new. None without a mind, or if the mind returns no summary that fits."""
+        """Return the mind's summary: a saved one, or a new one. Return None without a mind, or if its summary does not fit."""
         if self.summarizer is None:
             return None
         digest = hashlib.sha256(f"{max_tokens}\0{content}".encode("utf-8", "surrogatepass")).hexdigest()
@@ -170,9 +172,10 @@ def _head_and_tail(text: str, length: int) -> str:
 
 
 def code_outline(text: str, suffix: str, *, docstrings: bool = True) -> str | None:
-    """Return a code's imports, and its class and function signatures with line numbers and first lines of docstrings.
+    """Return the imports of code, and its class and function signatures with line numbers and the first lines of docstrings.
 
-    Return None if the text cannot be parsed or has no declaration.
+    `suffix` is the file's extension and decides the language. Return None if the text cannot be parsed or has no
+    declaration.
     """
     if len(text) > MAX_PARSED_LENGTH:
         return None
@@ -249,7 +252,8 @@ def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
 
 
 def section(text: str, title: str) -> str:
-    """Return the section of a Markdown text with the heading `title` (case-insensitive), or the whole text.
+    """Return the section of a Markdown text under the heading `title` (in any case). Without such a heading, return the
+    whole text.
 
     A section ends at the next heading of the same or a higher level.
     """
@@ -264,7 +268,7 @@ def section(text: str, title: str) -> str:
 
 
 def _syntax_outline(text: str, suffix: str) -> str | None:
-    """Return a code's imports and signatures with line numbers; None if no parser of the language is installed."""
+    """Return the imports and signatures of code with line numbers; None if no parser of its language (`suffix`) is installed."""
     module = _GRAMMARS.get(suffix)
     if module is None or any(importlib.util.find_spec(name) is None for name in ("tree_sitter", module)):
         return None

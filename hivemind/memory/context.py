@@ -60,9 +60,9 @@ class ContextBuilder:
     ) -> list[dict[str, Any]]:
         """Return the entries of the selected blocks, in the order of the blocks.
 
-        To keep the rendered list within `max_tokens`, blocks are made smaller or left out, those of the lowest rank first.
-        If there is room, blocks from `Selection.smaller` are added in smaller form. Raises CriticalOverBudget if the
-        CRITICAL blocks alone have more than `max_tokens`.
+        To keep the rendered list within `max_tokens` (None: no limit), blocks are made smaller or left out, those of
+        the lowest rank first. If there is room, blocks from `Selection.smaller` are added in smaller form. Raises
+        CriticalOverBudget if the CRITICAL blocks alone have more than `max_tokens`.
         """
         selected_blocks = selected.blocks if isinstance(selected, Selection) else selected
         blocks = list({block.id: block for block in selected_blocks}.values())
@@ -108,7 +108,11 @@ class ContextBuilder:
             limit -= excess
 
     def _reduce(self, parts: list[_ContextPart], limit: int, base_tokens: int) -> tuple[list[_ContextPart], int]:
-        """Make parts smaller or leave them out until all fit into `limit`; return the parts and their total tokens."""
+        """Make parts smaller or leave them out, the lowest ranks first, until all fit into `limit` tokens together with
+        `base_tokens`.
+
+        Return the remaining parts and the total of their tokens and `base_tokens`. Raises CriticalOverBudget.
+        """
         total = base_tokens + sum(part.tokens for part in parts)
         reduced_parts: list[_ContextPart | None] = list(parts)
         lowest_first = sorted(range(len(parts)), key=lambda index: (-parts[index].block.priority.value, -index))
@@ -141,7 +145,8 @@ class ContextBuilder:
         return parts
 
     def _build_smaller(self, block: MemoryBlock, max_tokens: int) -> _ContextPart | None:
-        """Return the block in at most `max_tokens`: compressed, or as a one-line reference; None if neither fits."""
+        """Return the block in at most `max_tokens`: compressed, or else as a reference of one line. Return None if
+        neither fits."""
         if max_tokens < MIN_TOKENS or block.type is MemoryType.ROM:
             return None
         block_content = self.content_loader.load(block)

@@ -41,7 +41,7 @@ file_stamp: Callable[[os.stat_result], FileStamp] = attrgetter(
 
 @dataclass(slots=True, eq=False)
 class LoadedText:
-    """The text of a file, or the reason (`error`) why the file could not be read."""
+    """The text of a file, or the reason (`error`) why the file could not be read. Without an error, `error` is None."""
 
     text: str
     stamp: FileStamp | None
@@ -75,7 +75,8 @@ class FileCache:
         return len(self._texts)
 
     def get(self, path: str, stamp: FileStamp) -> LoadedText | None:
-        """Return the cached text of a path, or None if there is none, its stamp differs, or it is older than `ttl` seconds."""
+        """Return the cached text of a path. Return None if there is none, if it is older than `ttl` seconds, or if
+        `stamp` says that the file has changed."""
         with self._lock:
             text = self._texts.get(path)
             if text is None or text.stamp != stamp or time.monotonic() - text.read_at > self.ttl:
@@ -109,11 +110,11 @@ Source = Callable[[str, int | None], str | SourceContent]
 
 @dataclass(slots=True, eq=False)
 class BlockContent:
-    """The content of a block. If it cannot be loaded, `error` is the reason, and `content` a line that states it.
+    """The content of a block. If it cannot be loaded, `error` is the reason, and `content` is a line that states it.
 
-    `digest` is the file's digest if it differs from the block's digest. `is_external` marks a file outside the hive.
-    `source` is the file's text, the same object until the file changes. `form` is the form of a store's content: full,
-    outline or excerpt.
+    `digest` is the file's digest if it differs from the block's digest, else None. `is_external` marks a file outside
+    the hive. `source` is the file's text: the same object until the file changes. `form` says how complete content from
+    a store is: full, outline or excerpt.
     """
 
     content: str
@@ -183,13 +184,14 @@ class ContentLoader:
             return None
 
     def _file_location(self, block: MemoryBlock) -> str | None:
-        """Return the location of the block's file, or None if the content does not come from a file."""
+        """Return the location of the block's file; None if the content does not come from a file."""
         if not (location := block.content_location) or self.has_source(block):
             return None
         return current_mail_path(location, self.path_of) if isinstance(block, MessageMemoryBlock) else location
 
     def has_source(self, block: MemoryBlock) -> bool:
-        """Return True if the block is knowledge and its location names one of the `sources`."""
+        """Return True if the block is knowledge whose content comes from a source: its location begins with a scheme of
+        `sources`."""
         scheme, colon, _ = (block.content_location or "").partition(":")
         return isinstance(block, KnowledgeMemoryBlock) and bool(colon) and scheme in self.sources
 
@@ -283,7 +285,7 @@ def _line_range(block: MemoryBlock) -> tuple[int, int | None] | None:
 
 
 def _changed_digest(block: MemoryBlock, text: LoadedText) -> str | None:
-    """Return the file's digest if the file has changed since the block was created, else None."""
+    """Return the file's present digest if the file has changed since the block was created, else None."""
     previous_digest = block.digest if isinstance(block, FileMemoryBlock) else block.metadata.get("digest")
     if not previous_digest or text.digest is None:
         return None
@@ -306,7 +308,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def _decode(raw: bytes) -> tuple[str, str | None]:
-    """Return the text, and the problem (None if it is UTF-8). Bytes that are not UTF-8 become surrogate escapes."""
+    """Return the text, and the problem if it is not UTF-8, else None. Bytes that are not UTF-8 become surrogate escapes."""
     if b"\0" in raw:
         return "", "is a binary file, not text"
     try:
@@ -324,7 +326,7 @@ def letter_body(text: str) -> str:
 
 
 def current_mail_path(full_path: str, path_of: Callable[[str], str]) -> str:
-    """Return the current path of a letter in a Maildir: `full_path`, or the path in cur/ if the letter was moved there."""
+    """Return the current path of a letter in a Maildir: `full_path`, or the path in cur/ to which a mail program has moved it."""
     path = path_of(full_path)
     if os.path.exists(path):
         return full_path

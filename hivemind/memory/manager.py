@@ -66,7 +66,7 @@ def _from_json(record: dict[str, Any]) -> MemoryBlock:
 
 @frozen
 class Changes:
-    """The ids of the blocks with different entries in two contexts. `removed_ids` are in the earlier context's order."""
+    """The ids of the blocks whose entries in two contexts differ. `removed_ids` are in the order of the earlier context."""
 
     added_ids: list[str]
     removed_ids: list[str]
@@ -74,7 +74,7 @@ class Changes:
 
 
 class _LoadMethod:
-    """A method of class and instance: `load(path)` fills a new manager, or the instance."""
+    """A method that can be called on the class and on an instance: `load(path)` fills a new manager, or the instance itself."""
 
     def __get__(
         self, manager: WorkingMemoryManager | None, manager_class: type[WorkingMemoryManager]
@@ -99,7 +99,7 @@ class WorkingMemoryManager:
 
     @property
     def symbolic_memory(self) -> list[MemoryBlock]:
-        """Return the blocks, in insertion order."""
+        """Return all blocks, in insertion order."""
         return list(self._blocks.values())
 
     def __iter__(self) -> Iterator[MemoryBlock]:
@@ -138,7 +138,7 @@ class WorkingMemoryManager:
         return sorted((block for block in self if memory_id in _referenced_ids(block)), key=lambda block: block.id)
 
     def diff(self, previous_cycle: Iterable[Mapping[str, Any]]) -> Changes:
-        """Return the changes from an earlier context to `context_memory`."""
+        """Return the changes from an earlier context, a list of entries, to `context_memory`."""
         previous_entries = {entry["id"]: entry for entry in previous_cycle}
         current_entries = {entry["id"]: entry for entry in self.context_memory}
         return Changes(
@@ -179,7 +179,7 @@ class WorkingMemoryManager:
         self._saved_file = path, raw
 
     def refill(self, path: str | os.PathLike[str]) -> WorkingMemoryManager:
-        """Replace the blocks by the blocks saved in a file; return this manager.
+        """Replace the blocks by those that were saved in a file, and return this manager.
 
         Raises DamagedRecord, Unreadable, UnknownVersion, or UserError if the file does not exist.
         """
@@ -201,19 +201,18 @@ class WorkingMemoryManager:
 
 
 def _referenced_ids(block: MemoryBlock) -> list[str]:
-    """Return the ids of the blocks to which a block refers."""
     if isinstance(block, TaskMemoryBlock):
         return [f"task:{task}" for task in block.dependencies]
     return block.related_ids if isinstance(block, ContextMemoryBlock) else []
 
 
 class MemoryJanitor:
-    """A janitor that drops blocks: expired or old ones, and those about an ended task, missing file or deleted letter.
+    """A janitor that drops blocks: expired or old ones, and those about an ended task, a missing file or a deleted letter.
 
-    LOW blocks of little confidence are dropped too, CRITICAL blocks and ROM never. `task_ended(task_id)`,
-    `file_exists(location)` and `mail_deleted(full_path)` ask the hive. By default, a task has ended if its block's status
-    says so, and a file or letter is missing if its absolute path does not exist (for a letter: nor in cur/). `dropped`
-    has the ids of the blocks that the last call dropped, with the reasons.
+    LOW blocks of little confidence are dropped too, CRITICAL blocks and ROM never. The functions `task_ended(task_id)`,
+    `file_exists(location)` and `mail_deleted(full_path)` return what the hive knows. By default, a task has ended if
+    its block's status says so, and a file or letter is missing if its absolute path does not exist (for a letter: nor
+    in cur/). `dropped` maps the ids of the blocks that the last call dropped to the reasons.
     """
 
     def __init__(
@@ -231,7 +230,7 @@ class MemoryJanitor:
         self.dropped: dict[str, str] = {}
 
     def cleanup_memories(self, blocks: Iterable[MemoryBlock], now: datetime | None = None) -> list[MemoryBlock]:
-        """Decide which blocks to drop; return the other blocks, in order, and set `dropped`."""
+        """Decide which blocks to drop at `now` (default: the clock). Return the other blocks, in order, and set `dropped`."""
         moment, remaining_blocks = now or datetime.now(UTC), []
         self.dropped = {}
         for block in blocks:
@@ -266,7 +265,7 @@ class MemoryJanitor:
         return f"task {task_id} ended" if isinstance(task_id, str) and self.task_ended(task_id) else None
 
     def tidy(self, manager: WorkingMemoryManager, now: datetime | None = None) -> dict[str, str]:
-        """Drop blocks of a manager; return their ids with the reasons."""
+        """Remove unneeded blocks from a manager. Return the reasons by the ids of the removed blocks."""
         self.cleanup_memories(manager.symbolic_memory, now)
         for memory_id in self.dropped:
             manager.remove_memory(memory_id)

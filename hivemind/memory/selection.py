@@ -48,7 +48,7 @@ garbage collector."""
 class RelevanceScorer:
     """A scorer of blocks. Callers may change `task_keywords` (lower-case words) and `recent_files` (locations) at any time.
 
-    `model`, if passed, returns a factor (≥ 0) for a block, learned from the use of earlier blocks.
+    `model` (None: none) returns a factor (≥ 0) for a block, learned from the use of earlier blocks.
     """
 
     def __init__(self, model: Callable[[MemoryBlock], float] | None = None) -> None:
@@ -57,14 +57,14 @@ class RelevanceScorer:
         self.recent_files: set[str] = set()
 
     def score_memory(self, block: MemoryBlock, now: datetime | None = None) -> float:
-        """Return the block's score, 0 to 1, at `now` (default: the clock). A timestamp in the future counts as new."""
+        """Return the block's score, 0 to 1, at `now` (None: the present time). A timestamp in the future counts as new."""
         score = block.confidence * _recency(block, now)
         if factors := self._factors(block):
             score = max(0.0, score * prod(factors.values()))
         return min(1.0, score)
 
     def explain(self, block: MemoryBlock, now: datetime | None = None) -> dict[str, float]:
-        """Return the factors of the block's score, by name."""
+        """Return the factors of which the block's score is the product, by name."""
         return {"confidence": block.confidence, **self._factors(block), "recency": _recency(block, now)}
 
     def _factors(self, block: MemoryBlock) -> dict[str, float]:
@@ -104,7 +104,7 @@ class CriticalOverBudget(UserError):
 
 @frozen
 class Choice:
-    """The decision about one block: the block's score (0 to 1), estimated tokens, and why it is selected or not."""
+    """The decision about one block: the block's score (0 to 1), its estimated tokens, and why it is selected or not."""
 
     block: MemoryBlock
     score: float
@@ -118,7 +118,8 @@ class Choice:
 
 
 class Selection:
-    """The result of a selection. `blocks` fit whole, in rank order; `smaller` may fit in smaller form, highest score first.
+    """The result of a selection. The `blocks` fit whole, best rank first; the blocks in `smaller` may fit in smaller
+    form, best score first.
 
     `used` is the sum of the tokens of `blocks`. Iterating yields a Choice for each candidate block.
     """
@@ -136,7 +137,8 @@ class Selection:
         self._rejected_rows: list[tuple[list[_RankRow], int]] = []  # rows, and the tokens used before them
 
     def take(self, rows: list[_RankRow], priority: Priority, min_tokens: int) -> None:
-        """Select the blocks in `rows`, all of one priority, that fit. No block has fewer tokens than `min_tokens`."""
+        """Select those blocks of `rows`, all of one priority, that fit. Stop when even a block of `min_tokens`, the
+        smallest size, would not."""
         limit = inf if priority is Priority.CRITICAL else self.budget * BUDGET_SHARES[priority]
         heapify(rows)
         while rows and (self.used + min_tokens < limit or len(self.smaller) < MAX_SMALLER):
@@ -167,7 +169,7 @@ class Selection:
                 yield Choice(block, -score, tokens, False, reason)
 
     def why(self, memory_id: str) -> Choice | None:
-        """Return the Choice for a block, or None for an unknown id."""
+        """Return the decision about a block; None for an unknown id."""
         return next((choice for choice in self if choice.block.id == memory_id), None)
 
 
@@ -202,7 +204,7 @@ class MemorySelector:
         self._min_tokens = min(self._entry_tokens, empty_entry_tokens)
 
     def select_memories(self, symbolic_memory: Iterable[MemoryBlock], max_tokens: int) -> list[MemoryBlock]:
-        """Return the blocks that fit whole, in rank order. Raises CriticalOverBudget."""
+        """Return the blocks that fit whole into `max_tokens`, in rank order. Raises CriticalOverBudget."""
         return self.select(symbolic_memory, max_tokens).blocks
 
     def select(

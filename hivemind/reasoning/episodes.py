@@ -21,11 +21,10 @@ _SourcedMessage = tuple[tuple[str, int], Message]
 
 
 class EpisodeLog:
-    """The messages of a conversation in order, each with a permanent id. Ids count up from 0.
+    """The messages of a conversation in order, each with a permanent id, its turn id. Ids count up from 0.
 
-    An episode is an assistant message with all the messages that answer it. The preamble is the number of messages
-    before the first assistant message. `done` is the number of messages before the first episode that is not in the
-    graph yet.
+    An episode is an assistant message with all the messages that answer it. `preamble` is the number of messages before
+    the first assistant message, `done` the number of messages before the first episode that is not in the graph yet.
     """
 
     __slots__ = ("done", "index", "messages", "preamble", "turn_ids")
@@ -59,7 +58,8 @@ class EpisodeLog:
             self.done = self.preamble
 
     def finished_episodes(self) -> Iterator[list[int]]:
-        """Yield the turn ids of each episode from `done` on that is finished: answered, or followed by another episode."""
+        """Yield the turn ids of each finished episode that is not in the graph yet. It is finished when it is answered,
+        or followed by another episode."""
         start = self.done
         while start < len(self.messages):
             end = start + 1
@@ -77,9 +77,9 @@ class EpisodeLog:
         return [self.message(turn) for turn in turns]
 
     def protected_positions(self, last_turns: int) -> set[int]:
-        """Return the positions that are never hidden: the preamble and the last turns.
+        """Return the positions of the messages that are never hidden: the preamble and the last `last_turns` messages.
 
-        If the first of the last turns answers a call, the message with the call is protected, too.
+        If the first of these last messages is the result of a call, the message with the call is protected, too.
         """
         start = max(self.preamble, len(self.messages) - last_turns)
         while start > self.preamble and self.messages[start]["role"] == "tool":
@@ -120,7 +120,7 @@ def _message_text(message: Mapping[str, Any]) -> str:
 
 
 def as_notes(episode: Sequence[Message], max_length: int | None = None) -> list[Notes]:
-    """Return an episode as notes, each cut to `max_length` characters if that is set."""
+    """Return an episode's messages as notes, each cut to `max_length` characters (None: uncut)."""
     notes = []
     for message in episode:
         text = _message_text(message)
@@ -133,9 +133,9 @@ def as_notes(episode: Sequence[Message], max_length: int | None = None) -> list[
 
 @frozen
 class RenderedContext:
-    """The messages of a context, and the turns that the graph hides.
+    """The messages of a context, and the ids of the messages that the graph hides.
 
-    `sources` has one origin per message: ("turn", its id), or ("node", the id of the node with these notes).
+    `sources` has one origin per message: ("turn", the message's id), or ("node", the id of the node whose notes it is).
     """
 
     messages: list[Message]
@@ -152,12 +152,12 @@ def render(
     omit_flushed: bool = False,
     flushed_ids: frozenset[int] = frozenset(),
 ) -> RenderedContext:
-    """Replace folded turns by the notes of their summary, and flushed turns by the notes of their node.
+    """Return the context: messages ("turns") that a summary or a flushed node stands for are replaced by the notes of this node.
 
     `omit_flushed` leaves out the notes of flushed nodes; nodes in `flushed_ids` count as flushed. A turn stays
-    unchanged if it is protected (the preamble and the `last_turns`), if an active node needs it, or if no node refers to it.
-    Notes stand in the place of the last turn that their node hides. Nodes of other lanes are ignored: their turns belong to other
-    conversations. With `lane` None the graph has one conversation in all lanes.
+    unchanged if it is protected (the preamble and the `last_turns`), if an active node needs it, or if no node refers
+    to it. Notes stand where the last turn was that their node hides. Nodes of other lanes are ignored, because their
+    turns belong to other conversations. With `lane` None, all lanes belong to this conversation.
     """
     required_turns, folded_turns, flushed_turns, unplaced_nodes = _owners(episodes, graph, lane, flushed_ids)
     ids = episodes.turn_ids
@@ -200,10 +200,10 @@ def _node_parts(number: int, messages: list[Message]) -> list[_SourcedMessage]:
 def _owners(
     episodes: EpisodeLog, graph: ReasoningGraph, lane: str | None, flushed_ids: frozenset[int]
 ) -> tuple[set[int], dict[int, list[int]], dict[int, list[int]], list[ReasoningNode]]:
-    """Assign turns to nodes.
+    """Assign turns (messages) to the nodes that refer to them.
 
-    Returns the turns that active nodes need, the turns of each summary and of each flushed node, and the active nodes
-    with turns that are not in the conversation.
+    Returns the turns that active nodes need, the turns of each summary, the turns of each flushed node, and the active
+    nodes none of whose turns is in the conversation.
     """
     required_turns: set[int] = set()
     folded_turns: dict[int, list[int]] = {}
@@ -228,7 +228,7 @@ def _owners(
 
 
 def _opening(episodes: EpisodeLog, graph: ReasoningGraph) -> list[_SourcedMessage]:
-    """Return the preamble. Adds the task if no message of the user contains it."""
+    """Return the preamble of the conversation. If no message of the user is in it, add the task as such a message."""
     opening: list[_SourcedMessage] = [
         (("turn", episodes.turn_ids[position]), episodes.messages[position]) for position in range(episodes.preamble)
     ]
@@ -238,7 +238,10 @@ def _opening(episodes: EpisodeLog, graph: ReasoningGraph) -> list[_SourcedMessag
 
 
 def _node_messages(node: ReasoningNode, episodes: EpisodeLog, omit_flushed: bool, is_flushed: bool) -> list[Message]:
-    """Return the messages that replace a node's turns. For a flushed node, return none if they are longer than the turns."""
+    """Return the messages that replace a node's turns.
+
+    A flushed node has none if `omit_flushed` is set, or if they would be longer than the turns.
+    """
     messages = as_messages(node)
     if node.active is True and not is_flushed:
         return messages
@@ -270,7 +273,8 @@ def _from_text(text: str) -> list[Notes]:
 
 
 def excerpt(text: str, length: int) -> str:
-    """Return about `length` characters of a text: two thirds from its beginning, one third from its end."""
+    """Return about `length` characters of a text, two thirds from its beginning and one third from its end. Return a
+    short text whole."""
     if len(text) <= length or len(text) <= 1:
         return text
     head = (length * 2 + 2) // 3
@@ -279,7 +283,7 @@ def excerpt(text: str, length: int) -> str:
 
 
 def excerpt_messages(messages: Sequence[Message], length: int) -> list[Message]:
-    """Return the messages with every content over `length` characters cut to an excerpt."""
+    """Return the messages. Every content of more than `length` characters is cut to an excerpt."""
     return [_excerpt_message(message, length) for message in messages]
 
 

@@ -1,4 +1,7 @@
-"""Folds, flushes and summaries by rules, without a model. Equal conversations have equal results."""
+"""Rules that make a context smaller without a model: they fold nodes into summaries, and flush (hide) nodes.
+
+Equal conversations have equal results.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ _USELESS_STATUSES = frozenset({FRUITLESS, "rejected", "superseded"})
 
 
 def choose_parent(graph: ReasoningGraph, lane: str) -> int:
-    """Return the id of a new episode's parent: the lane's newest open subtask among the newest nodes, else the task node."""
+    """Return the id of the node below which a new episode belongs: the lane's newest open subtask, or else the task node.
+
+    Only the newest nodes are examined.
+    """
     for node in graph.newest(_LOOK_BACK):
         is_match = node.kind is NodeKind.SUBTASK and node.lane == lane and node.status == "open"
         if is_match and graph.is_attached(node.node_id):
@@ -41,8 +47,8 @@ def choose_parent(graph: ReasoningGraph, lane: str) -> int:
 def is_removable(node: ReasoningNode) -> bool:
     """Return True if an active node may be folded or flushed.
 
-    Never the task node, a pinned node, or the subtask of an open step. Other subtasks are removable together with the
-    nodes below them; other nodes only if they have turns, since cards without turns cost no context.
+    The task node, pinned nodes, and the subtask of an open step never may. Other subtasks may, together with the nodes
+    below them. Other nodes may if they have turns, since cards without turns cost no context.
     """
     if node.pinned or node.kind is NodeKind.TASK:
         return False
@@ -57,23 +63,23 @@ def is_settled(node: ReasoningNode) -> bool:
 
 
 def is_useless(graph: ReasoningGraph, node: ReasoningNode) -> bool:
-    """Return True if a node is fruitless, rejected or superseded, and does not belong to an open step."""
+    """Return True if a node's status is fruitless, rejected or superseded, and the node does not belong to an open step."""
     return node.status in _USELESS_STATUSES and not any(
         parent.kind is NodeKind.SUBTASK and parent.active is True and parent.status == "open"
         for parent in graph.parents(node.node_id)
     )
 
 
-def has_support(graph: ReasoningGraph, number: int) -> bool:
+def has_support(graph: ReasoningGraph, node_id: int) -> bool:
     """Return True if a node is supported by active evidence among its children, or by a link."""
-    has_evidence = any(node.kind is NodeKind.EVIDENCE and node.active is True for node in graph.children(number))
-    return has_evidence or bool(graph.links_to(number, "supports"))
+    has_evidence = any(node.kind is NodeKind.EVIDENCE and node.active is True for node in graph.children(node_id))
+    return has_evidence or bool(graph.links_to(node_id, "supports"))
 
 
 def with_finished_steps(graph: ReasoningGraph, candidates: Collection[int]) -> set[int]:
-    """Return the candidates and, below each candidate that is a step's node, the settled cards that have no turns.
+    """Return the candidates. Below each candidate that is the node of a step, add the settled cards without turns.
 
-    An open question, hypothesis, test or decision is not added, and prevents the fold of its step.
+    A question, hypothesis, test or decision that is still open is not added. It prevents the fold of its step.
     """
     steps = [node for node in map(graph.node, candidates) if node.kind is NodeKind.SUBTASK and node.step]
     step_nodes = (
@@ -83,11 +89,12 @@ def with_finished_steps(graph: ReasoningGraph, candidates: Collection[int]) -> s
 
 
 def fold_runs(graph: ReasoningGraph, candidates: Collection[int], *, mixed: bool) -> Iterator[list[list[int]]]:
-    """Yield runs, oldest first. A run is a list of units that can be folded together; each could also be folded alone.
+    """Yield lists of units to fold into one summary each, oldest first.
 
-    A unit is finished work: a candidate with all active nodes below it, if those are candidates too. A run is one large
-    unit, or up to eight small units with the same parent. Without `mixed`, these represent about the same number of
-    turns: summaries are folded with summaries of their size, so old work is folded a few times only.
+    A unit is finished work that can also be folded alone: a candidate with all active nodes below it, which must be
+    candidates too. A list has one large unit, or up to eight small units with the same parent. Unless `mixed`, the
+    units of a list stand for about the same number of turns: then a summary is only folded with summaries of its size,
+    and old work is folded only a few times.
     """
     units = _units(graph, candidates)
     queues: dict[Hashable, deque[list[int]]] = defaultdict(deque)
@@ -100,8 +107,10 @@ def fold_runs(graph: ReasoningGraph, candidates: Collection[int], *, mixed: bool
 
 
 def _run_key(graph: ReasoningGraph, unit: list[int], mixed: bool) -> Hashable:
-    """Return the key that the units of a run share: for a large unit its first id, otherwise its parent's id and the
-    logarithm (base 8) of its number of episodes."""
+    """Return a key that is equal for units that may be in one list of `fold_runs`.
+
+    For a large unit it is the first id, otherwise the parent's id and the logarithm (base 8) of the number of episodes.
+    """
     if len(unit) > _SMALL_UNIT:
         return unit[0]
     first = graph.nodes[unit[0]]
@@ -110,7 +119,7 @@ def _run_key(graph: ReasoningGraph, unit: list[int], mixed: bool) -> Hashable:
 
 
 def _units(graph: ReasoningGraph, candidates: Collection[int]) -> list[list[int]]:
-    """Return the candidates as units (see `fold_runs`), ordered by first turn. A unit begins with its topmost node."""
+    """Return the candidates as units (see `fold_runs`), ordered by their first turn. A unit begins with its topmost node."""
     finished_ids = _finished_ids(graph, candidates)
     used_ids: set[int] = set()
     units: list[tuple[int, list[int]]] = []
@@ -128,7 +137,7 @@ def _units(graph: ReasoningGraph, candidates: Collection[int]) -> list[list[int]
 
 
 def _finished_ids(graph: ReasoningGraph, candidates: Collection[int]) -> set[int]:
-    """Return the candidates that have only candidates and flushed nodes below them."""
+    """Return the candidates below which all nodes are candidates or flushed."""
     finished_ids: set[int] = set()
     for number in reversed(graph.in_order()):
         is_flushed = graph.nodes[number].active == FLUSHED
@@ -143,8 +152,8 @@ def _finished_ids(graph: ReasoningGraph, candidates: Collection[int]) -> set[int
 def rule_notes(units: Sequence[Sequence[ReasoningNode]], max_length: int) -> list[Notes]:
     """Return a summary of at most about `max_length` characters, with one line per unit, in their order.
 
-    The lines of an older summary are kept. If there are too many lines, only some are kept, spread evenly, each followed
-    by the number of lines left out after it. Old work thus loses detail but is not lost.
+    A unit that is a summary itself keeps its lines. If there are too many lines, only some are kept, spread evenly,
+    each followed by the number of lines left out after it. So old work loses detail but is not lost.
     """
     lines = [line for unit in units for line in _unit_lines(unit)]
     picked_lines = _pick_lines(lines, max(1, max_length // _LINE_LENGTH))
@@ -176,7 +185,8 @@ def _node_text(node: ReasoningNode) -> str:
 
 
 def _pick_lines(lines: Sequence[_SummaryLine], max_lines: int) -> list[_SummaryLine]:
-    """Pick at most `max_lines` lines, evenly by their counts. A picked line also represents the omitted lines after it."""
+    """Pick at most `max_lines` lines, evenly by the numbers of lines that they stand for. A picked line also stands for
+    the omitted lines after it."""
     ends = list(accumulate(count for _, count in lines))
     targets = ((2 * index + 1) * ends[-1] // (2 * max_lines) for index in range(max_lines))
     indexes = (

@@ -55,7 +55,7 @@ class ReasoningGraph(Structure):
 
     `nodes` maps ids to nodes; ids count up from 1 and are never reused. `seq` counts the changes; in a task's graph it
     is the number of the log's line. If `operations` is a list, each change is appended to it in the form of the log.
-    `now` is the creation time of new nodes.
+    New nodes get `now` as their creation time.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,11 @@ class ReasoningGraph(Structure):
         related_turn_ids: Iterable[int] | None = None,
         **fields: Unpack[CardFields],
     ) -> ReasoningNode:
-        """Add a node. It is unattached until its first edge. Raises GraphError for a bad field or a second task."""
+        """Add a node, and return it. It is unattached until its first edge. Raises GraphError for a bad field or a
+        second task node.
+
+        `thought` is the node's text, `related_turn_ids` are the ids of the messages that it is about (None: none).
+        """
         node = self._new_node(kind, thought, related_turn_ids or (), fields)
         if self.operations is not None:
             node_record = node.as_dict()
@@ -101,7 +105,8 @@ class ReasoningGraph(Structure):
         return node
 
     def add_edge(self, src: int | str, dst: int | str, rationale: str | None = "", relation: str | None = None) -> Edge:
-        """Add an edge, parent → child. A rationale of None is stored as empty.
+        """Add an edge, parent → child, and return it. A rationale (reason) of None is stored as empty. A relation of
+        None is derived from it.
 
         Raises GraphError for an unknown or folded node, a loop, an edge to the task node, a duplicate or a cycle.
         """
@@ -158,7 +163,7 @@ class ReasoningGraph(Structure):
         return self.set_fields(node.node_id, fields)
 
     def set_fields(self, node_id: int, fields: Mapping[str, Any]) -> ReasoningNode:
-        """Set fields as `update_node` does, but replace meta."""
+        """Set fields as `update_node` does, but replace the whole `meta` instead of merging it."""
         node, values = self.node(node_id), checked_fields(fields)
         self._tick()
         for name, value in values.items():
@@ -169,7 +174,8 @@ class ReasoningGraph(Structure):
         return node
 
     def flush_node(self, node_id: int | str, rationale: str = "") -> ReasoningNode:
-        """Flush an active node: contexts stop showing it. Its children stay in place. Raises GraphError."""
+        """Flush an active node: contexts no longer show it in full. Its children stay in place. Returns the node.
+        Raises GraphError."""
         node = self._foldable_node(node_id)
         self._tick()
         if rationale:
@@ -180,10 +186,10 @@ class ReasoningGraph(Structure):
         return node
 
     def fold_nodes(self, ids: Iterable[int | str], notes: ThoughtInput, rationale: str = "") -> ReasoningNode:
-        """Fold nodes into one summary, and return it.
+        """Fold nodes into one summary with the text `notes`, and return the summary.
 
         The nodes must be active and convex: no path between two of them may lead through another node. The summary has
-        their turns and outside edges, and lists their ids in `meta["folded"]`. Raises GraphError.
+        their turns and their edges to other nodes, and lists their ids in `meta["folded"]`. Raises GraphError.
         """
         nodes = {node.node_id: node for node in map(self._foldable_node, ids)}
         members = list(nodes)
@@ -210,9 +216,9 @@ class ReasoningGraph(Structure):
         return summary
 
     def unfold(self, summary_id: int | str) -> list[ReasoningNode]:
-        """Restore the members of a summary, with their edges, and return them. The summary becomes inactive.
+        """Restore the nodes that were folded into a summary, with their edges, and return them. The summary becomes inactive.
 
-        Edges that were added to the summary move to its first member. Raises GraphError.
+        Edges that were added to the summary move to the first of these nodes. Raises GraphError.
         """
         summary = self.node(summary_id)
         number = summary.node_id
@@ -232,7 +238,8 @@ class ReasoningGraph(Structure):
         return members
 
     def supersede(self, old: int | str, new: int | str) -> Link:
-        """Link `new` to `old` as its successor, and set the status of `old` to superseded. Raises GraphError."""
+        """Record that the node `new` replaces `old`: set the status of `old` to superseded, and return the link. Raises
+        GraphError."""
         old_id, new_id = self._resolve_id(old), self._resolve_id(new)
         if (new_id, old_id, "supersedes") in self.links:
             raise GraphError(f"node {new_id} supersedes {old_id} already")
@@ -251,7 +258,11 @@ class ReasoningGraph(Structure):
         lane: str = SHARED,
         step: str | None = None,
     ) -> list[ReasoningNode]:
-        """Apply a patch, whole or not at all, and return the new nodes. GraphError names the operation and the reason."""
+        """Apply a patch, whole or not at all, and return the new nodes.
+
+        Raises GraphError, which names the operation and the reason. New nodes are in `lane` and belong to `step` (None:
+        to no step).
+        """
         patch = parse(MemoryPatch, patch)
         if not patch.add_nodes and not patch.add_edges:
             raise GraphError("the patch is empty: it adds no node and no edge")
@@ -307,10 +318,11 @@ class ReasoningGraph(Structure):
     # -- publishing --------------------------------------------------------------------------------------------
 
     def publish(self, node_id: int | str, *, hidden: bool = False) -> ReasoningNode:
-        """Copy a draft card to the shared lane, or update its copy as a new revision. The copy is pinned.
+        """Copy a draft card to the shared lane, and return the copy. The copy is pinned (it is never folded).
 
-        `meta["origin"]` of the copy contains node, lane, digest of the content, and revision. `hidden` allows a card
-        that is folded or flushed. Raises GraphError, also for the task node and for a card in the shared lane.
+        If the card has a copy, update it as a new revision. `meta["origin"]` of the copy has node, lane, digest of the
+        content, and revision. `hidden` allows a card that is folded or flushed. Raises GraphError, also for the task
+        node and for a card in the shared lane.
         """
         source = self.node(node_id)
         if source.kind is NodeKind.TASK or source.lane == SHARED:
@@ -368,7 +380,7 @@ class ReasoningGraph(Structure):
 
     @classmethod
     def from_dict(cls, snapshot: Mapping[str, Any]) -> Self:
-        """Return the graph of a snapshot, with or without a version. Raises GraphError, or UnknownVersion."""
+        """Return the graph of a snapshot, with or without a version number. Raises GraphError, or UnknownVersion."""
         graph = cls()
         restore_snapshot(graph, snapshot)
         return graph
@@ -390,11 +402,11 @@ class ReasoningGraph(Structure):
         return self
 
     def change(self, agent_id: str | None = None) -> AbstractContextManager[Self]:  # noqa: ARG002 - as TaskGraph
-        """Return a transaction, as `TaskGraph.change` does for a graph on disk."""
+        """Return a transaction: a block in which all changes are undone if it raises."""
         return self.transaction()
 
     def replace_with(self, other: ReasoningGraph) -> None:
-        """Take over the content of another graph, but keep this graph's next id, seq, time and operations."""
+        """Replace the content by that of another graph. Only next id, seq, time and operations stay."""
         local_state = {name: getattr(self, name) for name in ("_undo", "operations", "now", "seq")}
         if self._undo is not None:
             self._undo.append(partial(vars(self).update, dict(vars(self))))
@@ -417,7 +429,7 @@ class ReasoningGraph(Structure):
 
 @contextmanager
 def _naming_operation(name: str) -> Iterator[None]:
-    """Prefix a GraphError with the name of the operation."""
+    """Put the operation's name in front of the message of a GraphError."""
     try:
         yield
     except GraphError as error:

@@ -72,8 +72,10 @@ _SCHEMA = Schema(
 
 
 class _Source(NamedTuple):
-    """The log of a task's graph. `folder` is the task's folder, `place` the folder around that, relative to the hive. Each
-    write changes `stamp`."""
+    """The log of a task's graph. `folder` is the task's folder, `place` the folder that contains it, relative to the hive.
+
+    `stamp` changes with each write of the log.
+    """
 
     task: str
     place: str
@@ -89,7 +91,7 @@ def _places(layout: Layout) -> list[Path]:
 def _changed_at(layout: Layout, place: str) -> int:
     """Return the time (ns) of the last change of names in a folder of tasks, 0 if the folder does not exist.
 
-    Return -1 for a folder that must be listed each time. This is `active`, because its graphs change, and a folder that
+    Return -1 for a folder that must be listed at each refresh: `active`, because its graphs change, and a folder that
     has just changed, because a second change might get the same time.
     """
     folder = layout.root / place
@@ -103,7 +105,7 @@ def _changed_at(layout: Layout, place: str) -> int:
 
 
 def _sources(layout: Layout, place: str) -> Iterator[_Source]:
-    """Yield the graphs of the tasks in a folder. Costs one stat per task."""
+    """Yield the log of each graph among the tasks in a folder. Costs one stat per task."""
     with suppress(FileNotFoundError), os.scandir(layout.root / place) as entries:
         for name in sorted(entry.name for entry in entries if entry.is_dir()):
             if (source := _source(layout, place, name)) is not None:
@@ -111,7 +113,7 @@ def _sources(layout: Layout, place: str) -> Iterator[_Source]:
 
 
 def _source(layout: Layout, place: str, name: str) -> _Source | None:
-    """Return the graph of the task `name` in `place`, or None if there is none or it is empty."""
+    """Return the log of the graph of the task `name` in `place`; None if it does not exist or is empty."""
     if name.startswith(".") or "/" in name or "\0" in name:
         return None
     folder = f"{layout.root}/{place}/{name}"
@@ -127,7 +129,8 @@ def _source(layout: Layout, place: str, name: str) -> _Source | None:
 
 
 def _find_source(layout: Layout, task: str) -> _Source | None:
-    """Return a task's graph, or None without one. Searches the folders in the order in which tasks move through them."""
+    """Return the log of a task's graph, or None if there is none. Searches the folders in the order in which tasks move
+    through them."""
     candidates = (_source(layout, layout.relative(place), task) for place in _places(layout))
     return next((source for source in candidates if source is not None), None)
 
@@ -135,7 +138,7 @@ def _find_source(layout: Layout, task: str) -> _Source | None:
 def _read_graph(source: _Source) -> tuple[int, dict[str, dict[str, object]], str | None]:
     """Read the main branch of a graph. Return its log's seq, the fields to index of each node by id, and an error or None.
 
-    Takes no lock. Writes no file.
+    With an error, seq is 0 and there are no fields. Takes no lock. Writes no file.
     """
     try:
         with boundary("graph", source.folder):
@@ -184,7 +187,7 @@ class NodeHit:
     confidence: Confidence
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the hit as JSON."""
+        """Return the hit's fields as JSON values, with the confidence as a word."""
         return {**asdict(self), "confidence": self.confidence.level}
 
 
@@ -221,8 +224,8 @@ class GraphIndex:
     ) -> GraphMatch:
         """Return the nodes that match a query best, of all tasks' graphs or of one; ties are ordered by task and node id.
 
-        A `quick` search does not read the graphs of active tasks, which change with every turn. It embeds no nodes; idle
-        agents do this. It may miss a task that was just moved into a large folder.
+        A `quick` search does not read the graphs of active tasks, which change with every turn. It may miss a task that
+        was just moved into a large folder, and it embeds no nodes; idle agents do this.
 
         The query may contain any characters. `progress` is called with (number, total) while graphs are read. Raises
         GraphError for invalid arguments and for a task without a graph.
@@ -235,7 +238,7 @@ class GraphIndex:
         return match if damage is None else GraphMatch(match.hits, (damage, *match.remarks))
 
     def refresh(self, task: str | None = None, progress: Progress | None = None) -> int:
-        """Index the changed graphs of all tasks, or the graph of one. Return the number of graphs that were read."""
+        """Index the graphs that have changed: those of all tasks, or only that of `task`. Return the number of graphs read."""
         return self.database.run_with_rebuild(lambda: self._refresh(task, progress))[0]
 
     def embed_pending(self, limit: int) -> int:
@@ -308,10 +311,10 @@ class GraphIndex:
     # -- refreshing ----------------------------------------------------------------------------------------------
 
     def _refresh(self, task: str | None, progress: Progress | None, *, quick: bool = False) -> int:
-        """Index changed graphs. Return their number.
+        """Index the graphs that have changed, of all tasks or (unless it is None) of `task`. Return the number of graphs read.
 
-        Costs one stat for each active task, each unreadable graph and each other folder of tasks. A folder is listed only
-        if names in it have changed: a program that changes a graph in it refreshes the index itself.
+        Costs one stat for each active task, each unreadable graph and each other folder of tasks. A folder is listed
+        only if names in it have changed: a program that changes a graph in it refreshes the index itself.
         """
         layout, now, cpu_start = self._layout, time.time(), time.thread_time()
         listed_places: dict[str, int] = {}
@@ -368,7 +371,7 @@ class GraphIndex:
         return len(changed_sources)
 
     def _index_source(self, source: _Source) -> None:
-        """Replace a graph in the index, unless another process has already indexed a later state of the graph."""
+        """Replace a graph in the index. If another process has already indexed a later state of this graph, do nothing."""
         seq, nodes, problem = _read_graph(source)  # outside the transaction
         with self.database.write() as sql:
             row = sql.execute("SELECT seq FROM graphs WHERE task = ?", (source.task,)).fetchone()

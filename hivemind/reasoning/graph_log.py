@@ -23,7 +23,7 @@ _Record = Mapping[str, Any]
 
 @frozen
 class Note:
-    """A note of an agent in plain text. `at` is an ISO time in UTC."""
+    """A note of an agent in plain text. `at` is the time in ISO 8601, UTC."""
 
     seq: int
     at: str
@@ -35,14 +35,14 @@ class Note:
 
 @frozen
 class Trace(Note):
-    """One action: its `kind`, agent, step and outcome (`text`)."""
+    """The record of one action: its `kind`, agent, step and outcome (`text`)."""
 
     kind: str
 
 
 @frozen
 class Branch:
-    """A branch of a task's graph. It sees its own entries, and those of its base up to `base_seq`."""
+    """A branch of a task's graph. It consists of its own entries in the log, and of its base's entries up to `base_seq`."""
 
     name: str
     base: str | None
@@ -58,9 +58,9 @@ class GraphState:
         self.traces: list[Trace] = []
 
     def apply_line(self, operations: Sequence[_Record], seq: int, at: str, agent: str | None) -> None:
-        """Apply one line of the log; call this inside `boundary(…)`.
+        """Apply the operations of one line of the log. Call this inside `boundary(…)`.
 
-        Raises GraphError if the line does not apply; the state is then invalid.
+        Raises GraphError if an operation is impossible; the state is then invalid.
         """
         self.graph.now = at
         with self.graph.replay(seq):
@@ -70,7 +70,7 @@ class GraphState:
         self.add_entries(operations, seq, at, agent)
 
     def add_entries(self, operations: Sequence[_Record], seq: int, at: str, agent: str | None) -> None:
-        """Add the notes and traces of one line."""
+        """Add the notes and traces (records of actions) of one line of the log."""
         for op in operations:
             fields = seq, at, agent, op.get("lane", SHARED), op.get("step"), op.get("text", "")
             if op["op"] == "note":
@@ -104,7 +104,7 @@ def _apply(graph: ReasoningGraph, op: _Record) -> None:
 
 
 def _highest_id(operations: Sequence[_Record]) -> int:
-    """Return the highest id of a node that the operations create, or 0."""
+    """Return the highest id among the nodes that the operations create; 0 if they create none."""
     return max((op["id"] for op in operations if op.get("op") in ("node", "fold")), default=0)
 
 
@@ -125,7 +125,7 @@ class History:
         self._states = {MAIN: GraphState()}  # built from the first line on: opening reads the file once
 
     def refresh(self) -> None:
-        """Apply the new lines of the log. Raises UserError with the location of a damaged line."""
+        """Apply the lines that were added to the log. Raises UserError with the location of a damaged line."""
         records = self.log.read()
         if self.log.seq == 0 and not self.log.is_locked and not os.path.isdir(os.path.dirname(self.log.path)):
             raise FileNotFoundError(errno.ENOENT, "is gone", self.log.path)
@@ -195,7 +195,8 @@ class History:
         return state
 
     def merge_bases(self, source: str, into: str) -> tuple[ReasoningGraph, ReasoningGraph]:
-        """Return the graphs of both branches at their last merge, or, if they never merged, where they diverged."""
+        """Return the graphs of both branches at their last merge. If they never merged, return twice the graph from
+        which both branched off."""
         for merge in reversed(self._merges):
             if {merge["from"], merge["into"]} == {source, into}:
                 seqs = {merge["from"]: merge["from_seq"], merge["into"]: merge["seq"]}
@@ -208,7 +209,7 @@ class History:
         raise GraphError(f"branches {source!r} and {into!r} have nothing in common")
 
     def _chain(self, name: str, seq: int) -> list[tuple[str, int]]:
-        """Return the branch and its bases, each with its last visible seq."""
+        """Return the branch, its base, the base's base and so on, each with the last seq that is visible in the branch."""
         chain = []
         branch_name: str | None = name
         while branch_name is not None:
@@ -219,7 +220,10 @@ class History:
 
     @staticmethod
     def _effect(record: _Record, pending_records: Mapping[str, _Record]) -> tuple[Sequence[_Record], str | None]:
-        """Return the operations of a line and their agent. A prepared line takes effect with the line of its commit."""
+        """Return the operations that take effect with a line, and their agent (None: unknown).
+
+        A prepared line has no effect yet; its operations take effect with the line of its commit.
+        """
         if "tx" in record:
             return (), None
         for op in record["ops"]:
@@ -230,7 +234,8 @@ class History:
 
     @contextmanager
     def _naming_line(self, record: _Record) -> Iterator[None]:
-        """Turn an error in the block into a UserError with the line's location: the file was probably edited by hand."""
+        """Turn an error in the block into a UserError with the location of the record's line: the file was probably
+        edited by hand."""
         line = f"{self.log.path}:{record['seq'] + 1}"
         try:
             with boundary("line of a graph's log", line):
@@ -239,7 +244,7 @@ class History:
             raise UserError(f"does not fit the lines before it ({error.message})", location=line) from None
 
     def register(self, operations: Sequence[_Record], seq: int) -> None:
-        """Record the ids, branches and merges of operations."""
+        """Record the ids, branches and merges that operations create."""
         self.next_id = max(self.next_id, _highest_id(operations) + 1)
         for op in operations:
             if op["op"] == "branch":

@@ -17,7 +17,8 @@ from hivemind.reasoning.task_graph import SNAPSHOT_NAME, TaskGraph
 
 
 def check_graph(folder: Path, aside: Aside) -> Iterator[DoctorFinding]:
-    """Report the graph.jsonl in a task's folder if it is lost, or cannot be read to its end."""
+    """Yield a finding if the graph.jsonl in a task's folder is lost or cannot be read to its end. `aside` receives
+    damaged files."""
     log = folder / LOG_NAME
     if not log.is_file() or log.stat().st_size == 0:
         if (folder / SNAPSHOT_NAME).is_file() and _has_nodes(folder / SNAPSHOT_NAME):

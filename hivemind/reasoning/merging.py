@@ -30,7 +30,8 @@ class MergeConflict:
 
 @frozen
 class MergeReport:
-    """The result of a merge or dry run: the names of the merged parts, and the remaining conflicts."""
+    """The result of a merge or of a dry run: the names of the parts (nodes, edges, links) to merge, and the remaining
+    conflicts."""
 
     merged_names: tuple[str, ...]
     conflicts: tuple[MergeConflict, ...]
@@ -38,8 +39,8 @@ class MergeReport:
 
 
 def _parts(graph: ReasoningGraph) -> _Parts:
-    """Return the nodes, drawn edges and links of a graph as JSON, by name. A folded node names its summary in the field
-    `folded_into`."""
+    """Return the nodes, drawn edges and links of a graph as JSON, by name. The field `folded_into` of a folded node is
+    its summary's id."""
     parts: _Parts = {}
     for number, node in graph.nodes.items():
         record = node.as_dict() | {"created_seq": node.created_seq}
@@ -60,9 +61,10 @@ def merge_branches(
     *,
     dry_run: bool,
 ) -> MergeReport:
-    """Merge `source` three-way into the graph of `into`, unless conflicts remain or in a dry run.
+    """Merge `source` three-way into the graph of `into`, unless conflicts remain or in a dry run. Return the report.
 
-    `operation` is the log's entry of the merge without its parts. Raises GraphError.
+    `operation` is the log's entry of the merge without its parts. `resolve` is as in `TaskGraph.merge`. Raises
+    GraphError.
     """
     merged_parts, conflicts, has_decision = _compare_branches(source, into, resolve)
     report = MergeReport(tuple(merged_parts), tuple(conflicts), written=has_decision and not conflicts and not dry_run)
@@ -74,7 +76,8 @@ def merge_branches(
 def _compare_branches(
     source: _BranchGraphs, into: _BranchGraphs, resolve: str | Mapping[str, str] | None
 ) -> tuple[dict[str, Any], list[MergeConflict], bool]:
-    """Return the parts of `source` to merge into `into`, the unresolved conflicts, and True if any difference is resolved.
+    """Return the parts of `source` to merge into `into`, the unresolved conflicts, and True if there is any difference
+    to merge or decided conflict.
 
     Raises GraphError for a bad `resolve`.
     """
@@ -100,7 +103,8 @@ def _compare_branches(
 
 
 def apply_merge(graph: ReasoningGraph, operation: Mapping[str, Any]) -> None:
-    """Put an operation's parts into a graph; a part that is None is removed. Raises GraphError for an inconsistent result."""
+    """Replace the nodes, edges and links that a merge operation names; a part that is None is removed. Raises
+    GraphError for an inconsistent result."""
     records: dict[str, list[dict[str, Any]]] = {"node": [], "edge": [], "link": []}
     for name, part in {**_parts(graph), **operation["parts"]}.items():
         if part is not None:

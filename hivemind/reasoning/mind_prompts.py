@@ -51,7 +51,7 @@ class CompletingMind(Protocol):
 
 
 class NoAnswer(GraphError):
-    """No answer of the mind could be used. `reasons` has one reason per try."""
+    """The mind gave no answer that can be used. `reasons` has one reason per try."""
 
     def __init__(self, reasons: list[str]) -> None:
         super().__init__(f"no answer of the mind could be used ({reasons[-1]})")
@@ -59,11 +59,11 @@ class NoAnswer(GraphError):
 
 
 def patch_prompt(graph: ReasoningGraph, lane: str, episodes: Sequence[tuple[Sequence[Message], int | None]]) -> str:
-    """Return the prompt that asks for a patch of the graph from each episode.
+    """Return the prompt that asks a mind for a patch (new nodes and edges) for each of the episodes.
 
-    It lists the task, the newest active nodes that the lane sees, and the episodes, numbered from 1, each with the node
-    that it belongs below, if that is known. Long turns are cut. For a single episode the answer is a MemoryPatch, for
-    several EpisodePatches.
+    It lists the task, the newest active nodes that the lane sees, and the episodes, numbered from 1. An episode is a
+    pair: its messages, and the node below which it belongs or None. Long messages are cut. For a single episode the
+    mind answers with a MemoryPatch, for several with EpisodePatches.
     """
     episode_lines = []
     for number, (episode, below) in enumerate(episodes, 1):
@@ -90,12 +90,12 @@ def _newest_lines(graph: ReasoningGraph, lane: str) -> list[str]:
 
 
 def fold_prompt(nodes: Iterable[ReasoningNode], excess_tokens: int) -> str:
-    """Return the prompt that asks which of `nodes` to fold and flush to save `excess_tokens`."""
+    """Return the prompt that asks which of `nodes` to fold into summaries and which to flush (hide), to save `excess_tokens`."""
     return _FOLD.format(over=excess_tokens, nodes="\n".join(node.line(200) for node in nodes))
 
 
 def ask(mind: CompletingMind, prompt: str, model: type[_M], apply: Callable[[_M], _T], tries: int = _MAX_TRIES) -> _T:
-    """Ask a mind for an answer in the form of `model`, and return the result of `apply` for the answer.
+    """Ask a mind for an answer of the type `model`, call `apply` with the answer, and return what `apply` returns.
 
     `apply` raises GraphError to refuse an answer. The mind then sees its answer with the reason and is asked again, up
     to `tries` times in all. Raises NoAnswer.

@@ -23,11 +23,11 @@ _M = TypeVar("_M", bound=BaseModel)
 
 
 class GraphError(UserError):
-    """The graph refuses a call, and stays unchanged."""
+    """The graph refuses a change. It stays as it was."""
 
 
 class BudgetTooSmall(GraphError):
-    """A context can't be made small enough. `min_budget` is the smallest possible budget, in tokens."""
+    """A context cannot be made small enough. `min_budget` is the smallest budget that would do, in tokens."""
 
     def __init__(self, budget: int, min_budget: int) -> None:
         super().__init__(
@@ -38,7 +38,7 @@ class BudgetTooSmall(GraphError):
 
 
 def parse(model: type[_M], value: object) -> _M:
-    """Return a value, validated as an instance of `model`. Raises GraphError with the field and the problem."""
+    """Return the value as an instance of `model`. Raises GraphError with the field and the problem if it is invalid."""
     if isinstance(value, model):
         return value
     try:
@@ -57,7 +57,7 @@ _card_values = attrgetter(*CARD_FIELDS)
 
 
 class NodeKind(StrEnum):
-    """The kinds of nodes. The first four are structure, the others are cards."""
+    """The kinds of nodes. The first four give a graph its structure, in the others (cards) an agent argues."""
 
     TASK = "task"
     SUBTASK = "subtask"
@@ -89,10 +89,11 @@ class Notes:
 
 @dataclass(slots=True)
 class ReasoningNode:
-    """One node. Change a node through the graph only, which logs the change.
+    """One node. Change a node only through the graph, which logs the change.
 
-    `active` is True, False (folded into a summary) or "Flushed". `related_turn_ids` are ids of messages. `created_seq`
-    is the graph's seq at the node's creation, `created_at` the time if the graph's `now` is set.
+    `active` is True, False (folded into a summary) or "Flushed" (hidden). `related_turn_ids` are ids of messages.
+    `created_seq` is the graph's seq at the node's creation, `created_at` the time (None if the graph's `now` was not
+    set).
     """
 
     node_id: int
@@ -213,7 +214,7 @@ def _as_tags(tags: Iterable[object]) -> tuple[str, ...]:
 
 
 def _as_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of meta. Raises GraphError for keys that are names of fields, and for values that are not JSON."""
+    """Return a copy of `meta`. Raises GraphError if a key is the name of a field, or if a value is not JSON."""
     copy = dict(meta)
     if not copy:
         return copy
@@ -249,7 +250,7 @@ def checked_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def card_fields(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a card from the `meta` of a record; other keys stay together as the field `meta`."""
+    """Return the fields of a card from the `meta` of a record. The keys that are no fields stay together as the field `meta`."""
     if not meta:
         return {}
     node_meta = dict(meta)
@@ -257,7 +258,7 @@ def card_fields(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
-    """Return the node of a snapshot's record; meta, turns and active may be missing. Call this inside `boundary(…)`."""
+    """Return the node of a snapshot's record. `meta`, turns and `active` may be missing. Call this inside `boundary(…)`."""
     active = record.get("active", True)
     if active is not True and active is not False and active != FLUSHED:
         raise GraphError(f"active must be true, false or {FLUSHED!r}, not {active!r}")
@@ -297,7 +298,7 @@ class Edge:
 
 @frozen
 class Link:
-    """`src` supports, blocks or supersedes `dst`; `relation` may also be another word."""
+    """An argument between two nodes: `src` supports, blocks or supersedes `dst`. `relation` may also be another word."""
 
     src: int
     dst: int
@@ -306,7 +307,11 @@ class Link:
 
 
 def derive_relation(rationale: str, src: NodeKind, dst: NodeKind) -> str:
-    """Return decompose, refine or support, by the words of the rationale, else by the kinds of the two nodes."""
+    """Return the relation of an edge from `src` to `dst`: decompose, refine or support.
+
+    It is the one of these words that the rationale contains. If there is none, it depends on the kinds of the two
+    nodes.
+    """
     words = rationale.lower()
     if "decompos" in words:
         return "decompose"
@@ -347,33 +352,33 @@ class AddEdgeOp(_Op):
 
 
 class MemoryPatch(_Op):
-    """The additions of one episode to the graph."""
+    """The new nodes and edges by which one episode is recorded in the graph."""
 
     add_nodes: list[AddNodeOp] = []
     add_edges: list[AddEdgeOp] = []
 
 
 class EpisodePatch(MemoryPatch):
-    """The additions of one episode to the graph, with the episode's number in the prompt."""
+    """The new nodes and edges by which one episode is recorded, with the number of the episode in the prompt."""
 
     episode: int
 
 
 class EpisodePatches(_Op):
-    """The additions of several episodes, one patch each."""
+    """One patch for each of several episodes."""
 
     episodes: list[EpisodePatch]
 
 
 class FlushOp(_Op):
-    """A node to flush, and the reason."""
+    """A node to flush (to hide from contexts), and the reason."""
 
     id: int
     rationale: str = ""
 
 
 class FoldOp(_Op):
-    """Nodes to fold into one summary, its notes, and the reason."""
+    """Nodes to fold into one summary, the summary's text, and the reason."""
 
     ids: list[int]
     notes: list[Notes] | str

@@ -63,10 +63,10 @@ _SUMMARY_LENGTH = 800  # characters of a summary by rule; more if the budget is 
 
 @frozen
 class EpisodeHint:
-    """Facts about an episode from its agent: the node that it belongs below, and whether it was fruitless.
+    """Facts about an episode from its agent: the node below which it belongs (None: unknown), and whether it was fruitless.
 
-    The prompt to the mind names the parent. Without a mind, the rules use both: they flush fruitless episodes first,
-    once the episodes' step is closed.
+    The prompt to the mind names this parent. Without a mind, the rules use both facts: once its step is closed, a
+    fruitless episode is flushed (hidden) first.
     """
 
     parent_id: int | None = None
@@ -77,13 +77,13 @@ _NO_HINT = EpisodeHint()
 
 
 class ReasoningMemory:
-    """A memory that records one agent's conversation in a graph.
+    """A memory that records one agent's conversation in a graph, and builds contexts of limited size from it.
 
-    `mind` creates patches and folds; with None they are created by rules, without a model. `graph` is a graph, or a
+    `mind` records episodes and makes contexts smaller; with None, rules do it without a model. `graph` is a graph, or a
     task's graph on disk that several memories share, each in its own `lane`. A recall does not ask the mind after
     `timeout` seconds. `single_conversation` means that all nodes of the graph, in any lane, belong to this
-    conversation. The `last_turns` turns are always in the context; if they exceed the share `last_share` of the budget,
-    they are excerpted, so one long turn does not displace all earlier ones.
+    conversation. The `last_turns` newest messages are always in the context; if they exceed the share `last_share` of
+    the budget, they are excerpted, so one long message does not displace all earlier ones.
     """
 
     def __init__(
@@ -132,17 +132,17 @@ class ReasoningMemory:
 
     @property
     def turn_ids(self) -> list[int]:
-        """The ids of the messages, in order."""
+        """The ids of the conversation's messages, in order."""
         return self.episodes.turn_ids
 
     def context(self) -> list[Message]:
-        """Return the messages of the context, without a limit of tokens."""
+        """Return the messages of the context, whatever their number of tokens."""
         return self.render_context().messages
 
     def render_context(
         self, *, omit_flushed: bool = False, flushed_ids: frozenset[int] = frozenset()
     ) -> RenderedContext:
-        """Return the context with the origin of each message; the arguments are those of `episodes.render`."""
+        """Return the context with the origin of each message. The arguments are those of `episodes.render`."""
         return render(
             self.episodes,
             self.graph,
@@ -178,8 +178,8 @@ class ReasoningMemory:
     ) -> None:
         """Add the messages of an earlier conversation, with their ids, to an empty memory.
 
-        Episodes without a node are recorded in the graph, with one prompt to the mind for all of them. `hints` maps the
-        first turn of an episode to its hint. Raises the errors of `memorize`.
+        Episodes without a node are recorded in the graph; if there are several, the mind is asked once for all. `hints`
+        maps the id of an episode's first message to its hint. Raises the errors of `memorize`.
         """
         if self.episodes.messages:
             raise GraphError("the memory already has a conversation")
@@ -202,7 +202,7 @@ class ReasoningMemory:
             self.attach([root.node_id], episodes.turn_ids[old_preamble : episodes.preamble])
 
     def attach(self, nodes: Iterable[int], turns: Sequence[int]) -> bool:
-        """Attach turns to those of the nodes that are active. Return False if none is active. Raises UserError."""
+        """Add message ids to those of the nodes that are active. Return False if none is active. Raises UserError."""
         active = [node for node in map(self.graph.nodes.get, nodes) if node is not None and node.active is True]
         incomplete_nodes = [node for node in active if not set(turns).issubset(node.related_turn_ids)]
         if incomplete_nodes:
@@ -214,7 +214,7 @@ class ReasoningMemory:
     # -- recording episodes ------------------------------------------------------------------------------------
 
     def flush(self) -> list[ReasoningNode]:
-        """Record every finished episode in the graph, and return the new nodes. Raises UserError (disk full)."""
+        """Record every finished episode in the graph, and return the new nodes. Raises UserError if the disk is full."""
         new_nodes: list[ReasoningNode] = []
         for turns in self.episodes.finished_episodes():
             if self._known_turns.isdisjoint(turns):
@@ -223,7 +223,10 @@ class ReasoningMemory:
         return new_nodes
 
     def _record_all(self, mind: CompletingMind, pending_episodes: Sequence[list[int]]) -> None:
-        """Ask the mind once for patches of several episodes. Record each episode by its patch; if that is invalid, by rule."""
+        """Ask the mind once for patches (new nodes and edges) that record several episodes, and apply them.
+
+        An episode without a patch, or whose patch is invalid, is recorded as one node with an excerpt of it.
+        """
         episodes = [(self.episodes.episode(turns), self._hinted_parent(turns)) for turns in pending_episodes]
         prompt = patch_prompt(self.graph, self.lane, episodes)
         patches: dict[int, MemoryPatch] = {}
@@ -243,7 +246,8 @@ class ReasoningMemory:
             self._known_turns.update(turns)
 
     def _record_episode(self, turns: list[int]) -> list[ReasoningNode]:
-        """Record one episode by the mind's patch, or whole if the mind's answers are unusable. Without a mind, use rules."""
+        """Record one episode by the mind's patch, and return the new nodes. If no answer is usable, record it whole.
+        Without a mind, use rules."""
         episode = self.episodes.episode(turns)
         if self.mind is None:
             return self._record_by_rule(episode, turns)
@@ -262,7 +266,10 @@ class ReasoningMemory:
     def _record_by_rule(
         self, episode: list[Message], turns: list[int], rejection: str | None = None
     ) -> list[ReasoningNode]:
-        """Record an episode as one node: as an excerpt, or whole if the mind's answers were rejected (`rejection`)."""
+        """Record an episode as one node, and return it in a list. The node has an excerpt of the episode.
+
+        If the mind's answers were rejected, `rejection` is the reason, and the node has the whole episode.
+        """
         with self.store.change(self.agent_id) as graph:
             node = graph.add_node(
                 NodeKind.EVIDENCE,
@@ -279,12 +286,13 @@ class ReasoningMemory:
             return [node]
 
     def _parent_id(self, graph: ReasoningGraph, turns: Sequence[int]) -> int:
-        """Return the parent of an episode: from its hint, else the newest open subtask, else the task node."""
+        """Return the id of the node below which an episode belongs: by its hint, else the newest open subtask, else the
+        task node."""
         below = graph.nodes.get(self._hint(turns).parent_id or 0)
         return below.node_id if below is not None and below.active is True else choose_parent(graph, self.lane)
 
     def _hinted_parent(self, turns: Sequence[int]) -> int | None:
-        """Return the id of the parent if the episode's hint names one, else None."""
+        """Return the id of the node below which the episode belongs by its hint; None if the hint names none."""
         return None if self._hint(turns).parent_id is None else self._parent_id(self.graph, turns)
 
     def _hint(self, turns: Sequence[int]) -> EpisodeHint:
@@ -293,15 +301,16 @@ class ReasoningMemory:
     # -- the context -------------------------------------------------------------------------------------------
 
     def recall(self, max_tokens: int | None = None) -> list[Message]:
-        """Return the messages of a context of at most `max_tokens` tokens (default: the memory's) when written as JSON.
+        """Return the messages of a context that has at most `max_tokens` tokens as JSON (None: the memory's budget).
 
-        Folds and flushes nodes until the context fits: by the mind as long as that helps, then by rules. Raises
-        BudgetTooSmall, without a change.
+        Until it fits, the graph's nodes are folded into summaries or flushed (hidden). The mind chooses them while that
+        helps, then rules do. Raises BudgetTooSmall, without a change.
         """
         return self.recall_context(max_tokens).messages
 
     def recall_context(self, max_tokens: int | None = None) -> RenderedContext:
-        """Do the work of `recall`. Return the context with the origin of each message: a turn, or the notes of a node."""
+        """Do the work of `recall`. Return the context with the origin of each message: a message of the conversation,
+        or a node."""
         budget = self.max_tokens if max_tokens is None else max_tokens
         recall = _Recall(self, budget)
         context = recall.fitting_context()
@@ -316,7 +325,10 @@ class ReasoningMemory:
     # -- on disk (README.md, *graph.json*) -----------------------------------------------------------------------
 
     def save_memory(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph's snapshot and the messages to a file, atomically. Raises UserError if it can't be written."""
+        """Record all finished episodes, and write the graph's snapshot and the messages to a file, atomically.
+
+        Raises UserError if the file cannot be written.
+        """
         self.flush()
         text = snapshot_text(self.graph, messages=self.messages, turn_ids=self.turn_ids) + "\n"
         try:
@@ -325,10 +337,10 @@ class ReasoningMemory:
             raise UserError(f"cannot be written ({error.strerror})", location=path) from None
 
     def load_memory(self, path: str | os.PathLike[str]) -> None:
-        """Replace this memory by a file's content: of `save_memory`, a bare snapshot, or a snapshot in `{"memory": …}`.
+        """Replace this memory by a file's content: the output of `save_memory`, a snapshot, or a snapshot in `{"memory": …}`.
 
-        A memory on a task's graph loads the messages only: its graph is the task's log. Raises UserError if the file
-        can't be read, UnknownVersion for another version, without a change.
+        A memory on a task's graph loads the messages only, because its graph comes from the task's log. Raises
+        UserError if the file cannot be read, UnknownVersion for another version; the memory is then unchanged.
         """
         try:
             with boundary("saved memory", path, remedy=_UNCHANGED_REMEDY), open(path, "rb") as file:
@@ -352,7 +364,7 @@ class ReasoningMemory:
 
 
 def _known_turn_ids(graph: ReasoningGraph) -> set[int]:
-    """Return the turns that have a node in the graph."""
+    """Return the ids of the messages to which a node of the graph refers."""
     return {turn for node in graph.nodes.values() for turn in node.related_turn_ids}
 
 
@@ -360,7 +372,7 @@ def _known_turn_ids(graph: ReasoningGraph) -> set[int]:
 
 
 class _Recall:
-    """One recall from a memory. Folds and flushes nodes of its graph."""
+    """One recall from a memory. It folds nodes of the memory's graph into summaries, and flushes (hides) nodes."""
 
     def __init__(self, memory: ReasoningMemory, budget: int) -> None:
         self._memory, self._budget = memory, budget
@@ -384,9 +396,9 @@ class _Recall:
             raise BudgetTooSmall(self._budget, min_tokens)
 
     def by_mind(self, mind: CompletingMind) -> None:
-        """Let the mind fold and flush as long as that makes the context smaller.
+        """Let the mind choose nodes to fold into summaries or to flush (hide), as long as that makes the context smaller.
 
-        Does not ask the mind after `timeout` seconds, as the agent waits meanwhile.
+        The mind is not asked after `timeout` seconds, because the agent waits meanwhile.
         """
         end = time.monotonic() + self._memory.timeout
         size = self._size(self._render().messages)
@@ -415,10 +427,11 @@ class _Recall:
             graph.apply_operations(operations)
 
     def by_rule(self) -> RenderedContext:
-        """Make the context fit by rules: flush useless nodes, fold the oldest finished work, then flush other nodes,
-        unsupported ones first.
+        """Make the context fit by rules, and return it: flush useless nodes, fold the oldest finished work, then flush
+        other nodes, unsupported ones first.
 
-        Folds more than necessary, so not every turn has to fold again. In the end, excerpts the longest messages.
+        Folds more than necessary, so that not every turn has to fold again. If that is not enough, excerpts the longest
+        messages.
         """
         with self._store.change(self._memory.agent_id) as graph:
             for omit_flushed, step in (
@@ -438,14 +451,18 @@ class _Recall:
         return replace(context, messages=self._excerpt_to_fit(context.messages, self._budget))
 
     def _flush_useless(self, graph: ReasoningGraph, _excess_tokens: int) -> bool:
-        """Flush useless nodes. Return False if there are none."""
+        """Flush (hide) nodes that are fruitless, rejected or superseded. Return False if there are none."""
         useless = [node for node in self._candidates() if is_useless(graph, node)]
         for node in useless:
             graph.flush_node(node.node_id, f"{node.status}, flushed by rule")
         return bool(useless)
 
     def _fold(self, graph: ReasoningGraph, excess_tokens: int, *, mixed: bool) -> bool:
-        """Fold until about `excess_tokens` and a reserve (a share of the budget) are saved. Return False if none were."""
+        """Fold finished work into summaries until about `excess_tokens` and a reserve are saved. Return False if
+        nothing could be saved.
+
+        `mixed` is as in `fold_runs`.
+        """
         candidates = with_finished_steps(graph, {node.node_id for node in self._candidates()})
         hidden_turns = self._render().hidden_turns
         excess_tokens += self._budget // _SPARE_DIVISOR
@@ -461,7 +478,8 @@ class _Recall:
         return has_saved
 
     def _fold_units(self, graph: ReasoningGraph, units: Sequence[Sequence[int]], hidden_turns: frozenset[int]) -> int:
-        """Fold units into one summary if that is possible and saves tokens. Return an estimate of the saved tokens."""
+        """Fold units into one summary if that is possible and saves tokens. Return an estimate of the saved tokens, 0
+        if nothing was folded."""
         parts = [[graph.nodes[number] for number in unit] for unit in units]
         nodes = [node for part in parts for node in part]
         if len(nodes) == 1 and nodes[0].kind is NodeKind.SUMMARY:
@@ -480,7 +498,8 @@ class _Recall:
         return saved
 
     def _flush_unsupported(self, graph: ReasoningGraph, excess_tokens: int) -> bool:
-        """Flush nodes, unsupported ones first, until about `excess_tokens` are saved. Return False if no node was left."""
+        """Flush (hide) nodes, unsupported ones first, until about `excess_tokens` are saved. Return False if no node
+        could be flushed."""
         candidates = [node for node in self._candidates() if node.related_turn_ids]
         hidden_turns = self._render(omit_flushed=True).hidden_turns
         for node in sorted(candidates, key=lambda node: has_support(graph, node.node_id)):
@@ -525,7 +544,8 @@ class _Recall:
         ]
 
     def _excerpt_to_fit(self, messages: list[Message], budget: int) -> list[Message]:
-        """Excerpt the longest contents to one common length, the greatest that fits."""
+        """Cut the longest contents to excerpts of one common length, the greatest with which all messages fit. Raises
+        BudgetTooSmall."""
         low, high = 0, max((len(json.dumps(message)) for message in messages), default=0)
         best = excerpt_messages(messages, 0)
         min_tokens = self._size(best)

@@ -1,4 +1,4 @@
-"""Write and restore snapshots of a graph (README.md, *graph.json*)."""
+"""Write snapshots of a graph, and restore graphs from them (README.md, *graph.json*)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def snapshot_text(graph: Structure, indent: int | None = None, **extra_fields: A
 
 
 def restore_snapshot(graph: Structure, snapshot: Mapping[str, Any]) -> None:
-    """Fill an empty graph from a snapshot. Raises UserError if it is invalid, UnknownVersion for another version."""
+    """Fill an empty graph from a snapshot. Raises UserError if the snapshot is invalid, UnknownVersion if it has
+    another version."""
     if not isinstance(snapshot, Mapping):
         raise GraphError(f"a snapshot must be a mapping, not {snapshot!r}")
     with boundary("snapshot of a graph"):
@@ -71,7 +72,8 @@ def restore_snapshot(graph: Structure, snapshot: Mapping[str, Any]) -> None:
 
 
 def restore(graph: Structure, nodes: Iterable[ReasoningNode], edges: Sequence[Edge], links: Iterable[Link]) -> None:
-    """Fill an empty graph; `edges` are the drawn edges. Raises GraphError if the graph would be inconsistent."""
+    """Fill an empty graph. `edges` are the drawn edges, in which folded nodes are not replaced by summaries. Raises
+    GraphError if the graph would be inconsistent."""
     for node in sorted(nodes, key=lambda node: node.node_id):
         if node.node_id in graph.nodes or node.node_id < 1:
             raise GraphError(f"node {node.node_id} is a duplicate, or its id is below 1")

@@ -79,7 +79,7 @@ class Structure:
 
     @contextmanager
     def replay(self, seq: int) -> Iterator[None]:
-        """Give the changes in the block the seq `seq`. If the block raises, they are not undone: recording how would double
+        """Number the changes in the block `seq`. If the block raises, they are not undone: recording how would double
         the time of replaying a long log."""
         self.seq, self._is_replaying = seq, True
         try:
@@ -141,7 +141,8 @@ class Structure:
         self._put(self._links_to.setdefault(link.dst, {}), link, None)
 
     def insert_fold(self, summary: int, members: Sequence[int]) -> None:
-        """Fold members into a summary that has no incoming edge. The caller has checked that they are convex."""
+        """Fold members into a summary that has no incoming edge. The caller must have checked that no path between two
+        members leads outside."""
         self._put(self._members, summary, members)
         for member in members:
             self._put(self.folded_into, member, summary)
@@ -149,7 +150,7 @@ class Structure:
             self._drop(self._unattached, summary)
 
     def dissolve_fold(self, summary: int) -> None:
-        """Unfold the members of a summary, and move the summary's own edges to the first member."""
+        """Restore the members of a summary, and move the summary's own edges to the first member."""
         members = self._members[summary]
         self._drop(self._members, summary)
         for member in members:
@@ -166,14 +167,15 @@ class Structure:
 
     @property
     def drawn(self) -> list[Edge]:
-        """The drawn edges, ordered by their newer end, then their older end."""
+        """The edges as they were added, ordered by their newer end, then their older end."""
         return [
             self._edges_from[src][dst] for dst, sources in sorted(self._sources_of.items()) for src in sorted(sources)
         ]
 
     @property
     def edges(self) -> list[Edge]:
-        """The live edges, ordered as `drawn`. If several drawn edges join the same two representatives, the first counts."""
+        """The live edges (between visible nodes), ordered as `drawn`. If several drawn edges join the same two nodes,
+        the first is returned."""
         if not self.folded_into:
             return self.drawn
         live: dict[tuple[int, int], Edge] = {}
@@ -184,13 +186,13 @@ class Structure:
                 live.setdefault((dst, src), edge if same else Edge(src, dst, edge.rationale, edge.relation))
         return [edge for _, edge in sorted(live.items())]
 
-    def child_ids(self, number: int) -> Collection[int]:
-        """Return the ids of the children by live edges."""
-        return self._neighbors(number, self._edges_from)
+    def child_ids(self, node_id: int) -> Collection[int]:
+        """Return the ids of the node's children. A folded node counts as its summary."""
+        return self._neighbors(node_id, self._edges_from)
 
-    def parent_ids(self, number: int) -> Collection[int]:
-        """Return the ids of the parents by live edges."""
-        return self._neighbors(number, self._sources_of)
+    def parent_ids(self, node_id: int) -> Collection[int]:
+        """Return the ids of the node's parents. A folded node counts as its summary."""
+        return self._neighbors(node_id, self._sources_of)
 
     def _neighbors(self, number: int, adjacency: Mapping[int, Collection[int]]) -> Collection[int]:
         if not self.folded_into:
@@ -203,18 +205,18 @@ class Structure:
         neighbors.discard(number)
         return neighbors
 
-    def _represented_ids(self, number: int) -> list[int]:
-        """Return the node and all nodes folded into it, at any depth."""
-        member_ids = [number]
+    def _represented_ids(self, node_id: int) -> list[int]:
+        """Return the ids of the node and of all nodes folded into it, at any depth."""
+        member_ids = [node_id]
         for member in member_ids:
             member_ids += self._members.get(member, ())
         return member_ids
 
-    def representative_id(self, number: int) -> int:
-        """Return the node itself, or the outermost summary that it is folded into."""
-        while number in self.folded_into:
-            number = self.folded_into[number]
-        return number
+    def representative_id(self, node_id: int) -> int:
+        """Return the id of the outermost summary into which the node is folded, or the node's own id."""
+        while node_id in self.folded_into:
+            node_id = self.folded_into[node_id]
+        return node_id
 
     def in_order(self) -> list[int]:
         """Return the nodes that are not folded, parents before children. Raises GraphError with the path of a cycle."""
@@ -225,7 +227,8 @@ class Structure:
             raise GraphError(f"the edges close a cycle: {format_path(error.args[1])}") from None
 
     def find_path_down(self, tops: Collection[int], ends: Collection[int]) -> list[int] | None:
-        """Return a path of live edges from one of `tops` down to one of `ends`, else None. Inner nodes are in neither set."""
+        """Return a path of live edges from one of `tops` down to one of `ends`; None if there is none. Its inner nodes
+        are in neither set."""
         child_on_path = dict.fromkeys(ends, 0)
         todo = list(ends)
         for node in todo:
@@ -244,7 +247,7 @@ class Structure:
 
     @property
     def root(self) -> ReasoningNode | None:
-        """The task node, if there is one."""
+        """The task node; None if there is none yet."""
         return None if self._root is None else self.nodes[self._root]
 
     def node(self, node_id: int | str) -> ReasoningNode:
@@ -260,11 +263,11 @@ class Structure:
         return self._nodes_of(self.parent_ids(self._resolve_id(node_id)))
 
     def representative(self, node_id: int | str) -> ReasoningNode:
-        """Return the node itself, or the outermost summary that it is folded into."""
+        """Return the outermost summary into which the node is folded, or the node itself."""
         return self.nodes[self.representative_id(self._resolve_id(node_id))]
 
     def path_to_root(self, node_id: int | str) -> list[ReasoningNode]:
-        """Return the path from a node to the task node, both included, by the oldest parent at each step."""
+        """Return the path from a node up to the task node, both included. Of several parents, it leads through the oldest."""
         path = [self.node(node_id)]
         while parents := self.parent_ids(path[-1].node_id):
             path.append(self.nodes[min(parents)])
@@ -307,7 +310,7 @@ class Structure:
         return [node for node in self.nodes.values() if node.active is True]
 
     def drawn_nodes(self) -> list[ReasoningNode]:
-        """Return the nodes to show in a picture of the graph: active nodes, and flushed nodes that have children."""
+        """Return the nodes to show in a picture of the graph: active nodes, and hidden ("Flushed") nodes that have children."""
         return [
             node
             for node in self.nodes.values()
@@ -320,7 +323,8 @@ class Structure:
         yield from ((link.src, link.dst, link.relation, True) for _, link in sorted(self.links.items()))
 
     def newest(self, limit: int) -> Iterator[ReasoningNode]:
-        """Yield the active nodes among the `limit` newest, newest first. The cost does not grow with the graph."""
+        """Yield the active nodes among the `limit` newest nodes of any state, newest first. The cost does not grow with
+        the graph."""
         for number in range(self.next_id - 1, max(0, self.next_id - 1 - limit), -1):
             node = self.nodes.get(number)
             if node is not None and node.active is True:
@@ -343,21 +347,23 @@ class Structure:
     def visible(
         self, agent_id: str | None = None, *, all_lanes: bool = False, lane: str | None = None
     ) -> list[ReasoningNode]:
-        """Return the nodes in the shared lane and in an agent's lane, sorted by id. Without an agent, only the shared lane's.
+        """Return the nodes in the shared lane and in the agent's lane, sorted by id. Without an agent, return those in
+        the shared lane.
 
-        `lane` is the lane of the agent's drafts, if that is not `agent/<name>`.
+        `lane` is the lane of the agent's drafts if that is not `agent/<name>`. `all_lanes` returns the nodes of all
+        lanes.
         """
         lanes = {SHARED} if agent_id is None else {SHARED, as_lane(f"agent/{agent_id}"), as_lane(lane or SHARED)}
         return [node for node in self.nodes.values() if all_lanes or node.lane in lanes]
 
     def links_from(self, node_id: int | str, relation: str | None = None) -> list[Link]:
-        """Return the links from a node, oldest first."""
+        """Return the links from a node with this relation (None: any), oldest first."""
         return [
             link for link in self._links_from.get(self._resolve_id(node_id), ()) if relation in (None, link.relation)
         ]
 
     def links_to(self, node_id: int | str, relation: str | None = None) -> list[Link]:
-        """Return the links to a node, oldest first."""
+        """Return the links to a node with this relation (None: any), oldest first."""
         return [link for link in self._links_to.get(self._resolve_id(node_id), ()) if relation in (None, link.relation)]
 
     def published_copy(self, node_id: int | str) -> ReasoningNode | None:
@@ -371,7 +377,7 @@ class Structure:
         return None
 
     def history(self, tag: str) -> list[ReasoningNode]:
-        """Return all nodes with a tag, folded, flushed and superseded ones too, oldest first."""
+        """Return all nodes with a tag, oldest first, including folded, flushed (hidden) and superseded ones."""
         return sorted(self.by_tag(tag), key=lambda node: (node.created_seq, node.node_id))
 
     def conflicts(self) -> list[Conflict]:
@@ -396,9 +402,9 @@ class Structure:
     def pretty_print(self, *, width: int = 500) -> str:
         """Return an outline of the active nodes, one per line, with children below their oldest parent.
 
-        Thoughts are cut to `width` characters. Each level is indented by two spaces, up to 16 levels. Children of a
-        flushed node take its place. Unattached nodes come last. Line breaks in a thought become spaces, so a thought
-        cannot pose as another line.
+        Thoughts are cut to `width` characters. Each level is indented by two spaces, up to 16 levels. In place of a
+        flushed (hidden) node, its children are shown. Unattached nodes come last. Line breaks in a thought become
+        spaces, so a thought cannot pose as another line.
         """
         lines = []
         for depth, node in self.outline():
@@ -410,8 +416,8 @@ class Structure:
     def outline(self, *, include_hidden: bool = False) -> Iterator[tuple[int, ReasoningNode | None]]:
         """Yield (depth, active node), with children below their oldest parent and a depth of at most 16.
 
-        Children of a flushed node take its place. (0, None) precedes the unattached nodes. `include_hidden` adds
-        flushed nodes, and folded nodes below their summary.
+        In place of a flushed (hidden) node, its children are yielded. (0, None) precedes the unattached nodes.
+        `include_hidden` adds flushed nodes, and folded nodes below their summary.
         """
         seen: set[int] = set()
         if self._root is not None:

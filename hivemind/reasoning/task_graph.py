@@ -23,7 +23,7 @@ SNAPSHOT_NAME = "graph.json"
 
 
 class LogFields(TypedDict, total=False):
-    """The agent, lane and step of a note or an action."""
+    """The agent that wrote a note or an action, its lane and its step."""
 
     agent_id: str | None
     lane: str
@@ -79,7 +79,7 @@ class TaskGraph:
 
     @property
     def graph(self) -> ReasoningGraph:
-        """The current graph, for reading, with the changes of other processes. Costs one stat if there are none."""
+        """The current graph, for reading. It includes the changes of other processes. Costs one stat if there are none."""
         with self._exclusive():
             if self._changing_graph is not None:
                 return self._changing_graph
@@ -87,13 +87,14 @@ class TaskGraph:
 
     @property
     def seq(self) -> int:
-        """The number of the log's last line. It serves as the clock: `at` takes a seq, and cards age in seqs."""
+        """The number of the log's last line. It serves as the clock: `at` takes it, and the age of cards is counted in lines."""
         with self._exclusive():
             self._history.refresh()
             return self._history.log.seq
 
     def at(self, seq: int, branch: str | None = None) -> ReasoningGraph:
-        """Return a copy of the graph after line `seq` of the log. Raises GraphError for a seq beyond the last line."""
+        """Return a copy of a branch's graph (None: the current branch) after line `seq` of the log. Raises GraphError
+        for a seq beyond the last line."""
         with self._exclusive():
             self._history.refresh()
             if not 0 <= seq <= self._history.log.seq:
@@ -177,7 +178,8 @@ class TaskGraph:
         log.append({"at": record["at"], "branch": self.branch, "ops": [{"op": "commit", "tx": name}]})
 
     def _settle_pending(self) -> None:
-        """Commit or abort the transactions over log and journal that a crash interrupted."""
+        """Decide each transaction over log and journal that a crash interrupted: commit it if the journal has its
+        event, else abort it."""
         if self._is_committed is None:
             return
         for name, record in list(self._history.pending.items()):
@@ -206,19 +208,19 @@ class TaskGraph:
         return self._clock().astimezone(UTC).isoformat()
 
     def add_note(self, text: str, **by: Unpack[LogFields]) -> Note:
-        """Add a note."""
+        """Add a note of the agent, lane and step in `by`, and return it."""
         with self._exclusive():
             self._add_entries(by, {"op": "note", "text": text})
             return self._history.state(self.branch).notes[-1]
 
     def add_trace(self, kind: str, text: str, **by: Unpack[LogFields]) -> Trace:
-        """Add the trace of an action."""
+        """Add the record of an action, and return it."""
         with self._exclusive():
             self.add_traces([(kind, text)], **by)
             return self._history.state(self.branch).traces[-1]
 
     def add_traces(self, actions: Iterable[tuple[str, str]], **by: Unpack[LogFields]) -> None:
-        """Add the traces of actions (kind, text), all or none."""
+        """Add the records of several actions (kind, text), all or none."""
         self._add_entries(by, *({"op": "trace", "kind": kind, "text": text} for kind, text in actions))
 
     def _add_entries(self, by: LogFields, *operations: dict[str, Any]) -> None:
@@ -235,15 +237,15 @@ class TaskGraph:
         commit: Callable[[str], object] | None = None,
         hidden: bool = False,
     ) -> ReasoningNode:
-        """Publish a draft card (with `hidden` also a folded or flushed one), and return its copy.
+        """Publish a draft card, and return its copy in the shared lane. `hidden` allows a folded or flushed card.
 
-        Does not write a copy that is up to date. Raises GraphError.
+        A copy that is up to date is not written again. Raises GraphError.
         """
         with self.change(agent_id, commit=commit) as graph:
             return graph.publish(node_id, hidden=hidden)
 
     def sync(self) -> None:
-        """Flush every change to the disk. Raises UserError."""
+        """Write all postponed changes through to the disk. Raises UserError."""
         with self._exclusive():
             self._history.log.sync()
 
@@ -288,7 +290,8 @@ class TaskGraph:
         agent_id: str | None = None,
         commit: Callable[[str, Branch], object] | None = None,
     ) -> Branch:
-        """Create a branch that sees `base` (default: the current branch) up to `base_seq` (default: the last line).
+        """Create a branch, and return it. It begins with the state of `base` (None: the current branch) after line
+        `base_seq` (None: the last line).
 
         `commit` is called with the transaction id and the branch, and writes the journal's event, as for `change`.
         Raises GraphError.

@@ -1,4 +1,4 @@
-"""The search that memories, documents and graphs share: words, vectors and other features are fused into one score."""
+"""The search that memories, documents and graphs share. It combines words, vectors and other features into one score."""
 
 from __future__ import annotations
 

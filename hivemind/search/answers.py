@@ -1,6 +1,6 @@
 """Rate the confidence of hits, choose the sentences to quote, and merge hits from several stores, all without a model.
 
-This module never reads a store.
+This module works on hits that were loaded already; it never reads a store.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ T = TypeVar("T")
 class Confidence:
     """The confidence that a hit answers the query. A hit with a `value` below 1 is weak; `reason` explains the value.
 
-    `features` are the numbers from which the value was computed; empty without late interaction (see `parts.py`).
+    `features` are the numbers from which the value was computed. They are empty if the parts of texts were not compared
+    (late interaction, see `parts.py`).
     """
 
     value: float
@@ -77,7 +78,7 @@ class Evidence:
     """The comparison of a hit with the other hits, on which its confidence depends.
 
     `lead` is the hit's word similarity minus the mean of the three best other hits. `word_place` and `meaning_place`
-    are the hit's ranks (from 1) by words alone and by cosine alone.
+    are the hit's ranks (1 is best) by words alone and by cosine alone.
     """
 
     lead: float
@@ -88,10 +89,10 @@ class Evidence:
 def confidence_of(
     query: Query, candidate: Candidate, evidence: Evidence | None = None, quote: tuple[str, int] | None = None
 ) -> Confidence:
-    """Rate a candidate by the words of the query that it contains, by its cosine and its nearest part.
+    """Rate how surely a candidate answers the query, by the query's words that it contains and its nearness in meaning.
 
-    With `evidence` and `quote`, rate it by `features_of`. `quote` is the quoted text and the number of the question's
-    words in it.
+    With `evidence` and `quote`, the rating uses the numbers of `features_of` instead. `quote` is the quoted text and
+    the number of the question's words in it.
     """
     cosine, part_similarity, question_weight = candidate.cosine, candidate.part_similarity, query.question_weight
     known_share = (
@@ -129,8 +130,10 @@ def confidence_of(
 
 
 def doubt_names(query: Query, confidence: Confidence, text: str) -> Confidence:
-    """Lower the confidence below "sure" if `text` (the quote and its titles) lacks a version number or another word with a
-    digit that the query names."""
+    """Lower the confidence below "sure" if the query names a version number or another word with a digit that `text` lacks.
+
+    `text` is the quote with its titles.
+    """
     names = _NUMBERED_NAME.findall(text.casefold())
     missing_names = [name for name in _NUMBERED_NAME.findall(query.text) if name.casefold() not in names]
     if not missing_names:
@@ -142,8 +145,11 @@ def doubt_names(query: Query, confidence: Confidence, text: str) -> Confidence:
 def features_of(
     query: Query, part_similarity: PartSimilarity, evidence: Evidence, quote: str, covered_count: int
 ) -> tuple[float, ...]:
-    """Return five numbers: the hit's lead, the similarity of its weakest word, the agreement of its ranks by words and by
-    meaning, the number of the query's words in the quote or its titles, and the result of `_has_number`."""
+    """Return the five numbers that decide a hit's confidence.
+
+    These are the hit's lead, the similarity of its weakest word, the agreement of its ranks by words and by meaning,
+    the number of the question's words in the quote or its titles (`covered_count`), and the result of `_has_number`.
+    """
     return (
         min(evidence.lead, _MAX_LEAD),
         part_similarity.weakest_word,
@@ -154,7 +160,7 @@ def features_of(
 
 
 def _has_number(query: Query, quote: str) -> int:
-    """Return 1 if the quote has the number that the query asks for, -1 if it has none, 0 if no number is asked for."""
+    """Return 1 if the quote has the number that the query asks for, -1 if it does not, 0 if the query asks for no number."""
     return 0 if _NUMBER_ASKED.search(query.text) is None else 1 if _NUMBER_QUOTED.search(quote) else -1
 
 
@@ -181,10 +187,10 @@ def quote_span(
     stem_words: Callable[[Sequence[str]], list[str]],
     nearest_position: float | None,
 ) -> tuple[int, int]:
-    """Return the start and end of the quote: whole sentences around the best one, at most about 800 characters.
+    """Return the start and end of the quote: whole sentences around the best sentence, at most about 800 characters.
 
-    The best sentence is the one at `nearest_position`, the relative position (0 to 1) of what is nearest in meaning; if
-    it is None, the sentence with the heaviest stems. `stem_weights` maps each stem of the query to its weight.
+    The best sentence is the one at `nearest_position`: the place in the text (0 to 1) that is nearest in meaning. If
+    this is None, it is the sentence with the heaviest stems. `stem_weights` maps each stem of the query to its weight.
     """
     spans = sentence_spans(text)
     if not spans or spans[-1][1] - spans[0][0] <= _MAX_QUOTE_CHARACTERS:

@@ -32,30 +32,35 @@ CandidateFilter = Callable[[Query, Sequence[Candidate]], Sequence[bool]]
 class CandidateSource(Protocol):
     """The part of a store that one search may read, within one transaction and one scope.
 
-    `total` is the number of items. `groups` are the groups whose vectors are compared (None: all groups).
+    `total` is the number of items. `groups` are the groups of vectors that are compared (None: all groups).
     """
 
     total: int
     groups: Collection[int] | None
 
     def count_items(self, words: Sequence[str], bound: int) -> Sequence[int]:
-        """Count, for each word, the items that contain it. No count exceeds `bound` + 1."""
+        """Count, for each word, the items that contain it. Counting stops at `bound` + 1."""
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
-        """Return the ids of the best full-text matches, best first. `words` consist of letters and digits; may be empty."""
+        """Return the ids of the best full-text matches, best first. The words consist of letters and digits; there may
+        be none."""
 
     def ids_of(self, keys: Sequence[int]) -> Mapping[int, int]:
-        """Return vector key → item id. Leave out items outside the search's scope."""
+        """Return the item id of each vector key. Leave out items outside the search's scope."""
 
     def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
-        """Return vector key → item id in reading order. By default, an item's id is the key of its only vector."""
+        """Return the vector keys of the items, each mapped to its item's id, in reading order.
+
+        By default, an item has one vector, with the item's id as its key.
+        """
         return dict(zip(ids, ids, strict=True))
 
     def items(self, ids: Iterable[int]) -> Iterable[Item]:
         """Load the items with these ids. Leave out items outside the search's scope."""
 
     def find_by_name(self, scope: int, names: Collection[Any]) -> Iterable[int]:  # noqa: ARG002
-        """Return the ids of a scope's items with these names. By default, return none: neighbours are then not loaded."""
+        """Return the ids of the items in a scope that have one of these names. By default, return none: neighbours are
+        then not loaded."""
         return ()
 
 
@@ -68,7 +73,10 @@ class VectorStore(Protocol):
     def nearest(
         self, sql: Any, model: str, query: bytes, limit: int, groups: Collection[int] | None = None, /
     ) -> list[tuple[int, float]]:
-        """Return (key, cosine) of the model's vectors that are nearest to the packed vector `query`, best first."""
+        """Return (key, cosine) of those vectors of the model that are nearest to the packed vector `query`, best first.
+
+        `groups` limits the search to groups of vectors (None: all groups).
+        """
 
     def cosines(self, sql: Any, model: str, query: bytes, keys: Collection[int], /) -> dict[int, float]:
         """Return, by key, the cosine to the packed vector `query`; leave out keys without a vector of the model."""
@@ -78,8 +86,9 @@ class VectorStore(Protocol):
 class SearchHit:
     """An item found by a search.
 
-    `score` orders the hits of one search. `similarity` is the cosine to the query, 0 without a vector. `why` explains the
-    hit in words. `part_similarity` is None if the item has no parts. `evidence` is None without late interaction.
+    `score` orders the hits of one search. `similarity` is the cosine to the query, 0 without a vector. `why` explains
+    the hit in words. `part_similarity` is None if the item has no parts. `evidence` is None if parts of texts were not
+    compared.
     """
 
     item: Item
@@ -128,9 +137,10 @@ class Engine:
         candidate_filter: CandidateFilter,
         weights: Weights | None = None,
     ) -> tuple[Iterator[SearchHit], Query]:
-        """Return the hits, best first, and the query with its terms added. The hits are built lazily.
+        """Return the hits, best first, and the query with its terms added. The hits are built only when the iterator is read.
 
-        `candidate_filter` returns, for each candidate, whether it may become a hit. `weights` replaces the engine's weights.
+        `candidate_filter` returns, for each candidate, True if it may become a hit. `weights` replaces the engine's
+        weights.
         """
         weights = weights or self.weights
         max_candidates = max(self._candidates, 2 * limit)
@@ -223,7 +233,8 @@ class Engine:
 
 
 def _evidence_finder(candidates: Sequence[Candidate]) -> Callable[[int], Evidence | None]:
-    """Return a function from a candidate's position to its evidence, or to None if its parts were not compared."""
+    """Return a function from a candidate's position to its evidence; the evidence is None if the candidate's parts were
+    not compared."""
     by_words = sorted(range(len(candidates)), key=lambda position: -candidates[position].match.score)
     by_meaning = sorted(range(len(candidates)), key=lambda position: -candidates[position].best_cosine)
     similarities = {
@@ -257,7 +268,7 @@ def _with_neighbours(source: CandidateSource, candidate_items: Iterable[Item]) -
 
 
 def _fuse_rankings(rankings: Sequence[Sequence[int]], limit: int) -> list[int]:
-    """Fuse several rankings by reciprocal rank; return the best ids, best first."""
+    """Combine several rankings into one by adding each id's reciprocal ranks. Return the best ids, best first."""
     scores = defaultdict[int, float](float)
     for ranking in rankings:
         for position, item_id in enumerate(ranking):

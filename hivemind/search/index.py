@@ -1,4 +1,4 @@
-"""`Index`: items that can be searched by words and by meaning.
+"""`Index`: a store of items that can be searched by words and by meaning.
 
 An index's tables may share an SQLite database with other tables. Each write is one transaction, across processes.
 """
@@ -68,8 +68,8 @@ class Hit:
 class Index(DatabaseOwner):
     """Searchable items, grouped in scopes.
 
-    The schema of `database` contains the statements of INDEX.
-    Without an embedder, or if the embedder fails, a search uses words only. Methods raise the schema's errors.
+    The schema of `database` must contain the statements INDEX. Without an embedder, or if the embedder fails, a search
+    uses words only. Methods raise the error class that this schema names.
     """
 
     def __init__(self, database: Database, embedder: Embedder | None = None) -> None:
@@ -165,7 +165,7 @@ class Index(DatabaseOwner):
             ]
 
     def pending(self, scope: str | None = None) -> int:
-        """Count the items that still need a vector; return 0 without an embedder."""
+        """Return how many items of a scope (None: of all scopes) still need a vector; 0 without an embedder."""
         if (embedder := self.meanings.embedder) is None:
             return 0
         with self.database.read() as sql:
@@ -248,7 +248,7 @@ def _are_relevant(_: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
 
 
 class _IndexSource(CandidateSource):
-    """The `CandidateSource` of an index. The rarity of words is computed within the searched scope."""
+    """The `CandidateSource` of an index. Only items in the searched scope count towards the rarity of a word."""
 
     def __init__(self, sql: sqlite3.Connection, scope: str | None) -> None:
         self._sql, self._keys = sql, _key_range(sql, scope)

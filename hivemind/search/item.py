@@ -1,4 +1,4 @@
-"""Items, and the positions of a query's words in an item."""
+"""Items (texts that a search may find), and the positions of a query's words in them."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Item:
 class Reading:
     """The positions of a query's stems in an item, as stem → field → positions of words.
 
-    `length` counts the words of text and example. `speaker_words` are the words of the speaker's name. `is_question` is
-    True if the text ends with a question.
+    `length` counts the words in the item's text and example. `speaker_words` are the words of the speaker's name.
+    `is_question` is True if the text ends with a question.
     """
 
     positions: Mapping[str, Mapping[str, Sequence[int]]]
@@ -94,7 +94,10 @@ def read_items(items: Sequence[Item], query_stems: Collection[str], stemmer: Ste
 
 
 def context_fields(fields: Mapping[str, Any], links: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments for Item: speaker, session, moment (from `fields`), previous and next (from `links`)."""
+    """Return those keyword arguments of Item that describe its context.
+
+    Speaker, session and moment are taken from `fields`, the names of the previous and the next item from `links`.
+    """
     session = fields.get("session")
     names = {name: links.get(name) for name in ("previous", "next")}
     return {

@@ -31,11 +31,11 @@ _MAX_REFUSED = 16  # a run with a limit ends after this many refused texts: each
 
 @frozen(kw_only=True)
 class Backlog:
-    """The rows of a store that should have a vector; its methods find the rows that have none.
+    """The rows of a store that should have a vector, and how to read and embed them.
 
-    `from_clause` is the part of a SELECT from FROM to the end of WHERE; it has the `parameters` and joins `vectors v` to
-    `key_column`. `texts_of` returns the texts of keys, `group_of` the group of a key's vector. `write_vectors` writes
-    vectors; `on_stored` is called for each key in the transaction that writes the vector.
+    `from_clause` is the part of a SELECT from FROM to the end of WHERE. It has the `parameters`, and joins `vectors v`
+    to `key_column`. `texts_of` returns the texts of keys, `group_of` the group of a key's vector. `write_vectors`
+    writes vectors. `on_stored` is called for each key in the transaction that writes the vector.
     """
 
     key_column: str
@@ -55,7 +55,10 @@ class Backlog:
     def next_keys(
         self, sql: Sql, embedder: Embedder, after_key: int | None, limit: int, only_keys: Collection[int] | None
     ) -> list[int]:
-        """Return the next `limit` keys without a vector after `after_key`; with `only_keys`, only keys in `only_keys`."""
+        """Return at most `limit` keys without a vector, in order. They come after `after_key` (None: from the first key on).
+
+        If `only_keys` is not None, other keys are skipped.
+        """
         clause, bindings = self._rows_without_vectors(embedder.name, embedder.dimension)
         if after_key is not None:
             clause, bindings = (
@@ -75,7 +78,8 @@ class Backlog:
 class StoreEmbedder:
     """A store's access to its embedder. If `embedder` is None, searches use words only.
 
-    With `fine`, a FineEmbedder also embeds parts of texts. `cache_size` is the number of queries whose vectors are cached.
+    With `fine`, a FineEmbedder also embeds groups of a text's tokens. `cache_size` is the number of queries whose
+    vectors are cached.
     """
 
     missing_reason: str | None = None
@@ -119,12 +123,13 @@ class StoreEmbedder:
         progress: Callable[[int], None] | None = None,
         is_awaited: bool = False,
     ) -> int:
-        """Embed at most `limit` rows of the backlog (with `only_keys`, only these); return how many were embedded.
+        """Embed at most `limit` rows of the backlog, or of `only_keys` if that is not None. Return how many were embedded.
 
         Each batch is committed: a killed process loses one batch, and another process can continue. A text that the
-        embedder refuses is skipped and never sent again by this process. `seconds` limits the time. With `is_awaited`,
-        `only_keys` or `seconds`, an answer waits for the vectors; otherwise the texts are embedded in the background. Raises
-        EmbedderUnavailable if the embedder accepts no text. Do not call `embed_backlog` inside a transaction.
+        embedder refuses is skipped and never sent again by this process. `seconds` limits the time (None: no limit).
+        With `is_awaited`, `only_keys` or `seconds`, somebody waits for the vectors; otherwise the texts are embedded in
+        the background, after all other texts. Raises EmbedderUnavailable if the embedder accepts no text. Do not call
+        `embed_backlog` inside a transaction.
         """
         if (embedder := self.embedder) is None:
             return 0
@@ -167,7 +172,7 @@ class StoreEmbedder:
         texts: Mapping[int, str],
         vectors_by_key: Mapping[int, TextVectors],
     ) -> None:
-        """Write the vectors of those texts that did not change while they were embedded."""
+        """Write the vectors, except those of texts that changed while they were embedded."""
         with database.write() as sql:
             current_texts = backlog.texts_of(sql, [*vectors_by_key])
             for key, vectors in vectors_by_key.items():

@@ -36,7 +36,7 @@ _MAX_PRODUCTS = 250_000  # multiplications that OpenBLAS performs in the calling
 
 
 def sentences_of(content: str) -> list[str]:
-    """Return the sentences of at least 13 characters, in a long text joined into at most 16 groups.
+    """Return the sentences of at least 13 characters. In a long text, adjacent sentences are joined into at most 16 groups.
 
     Return [] for a text with fewer than two such sentences.
     """
@@ -95,7 +95,7 @@ def _quantize(vector: bytes) -> bytes:
 
 
 def store_parts(sql: Sql, model: str, parts_by_seq: Mapping[int, bytes]) -> None:
-    """Write the parts of items, replacing earlier parts. For b"", only delete the earlier parts."""
+    """Write the parts of items, replacing earlier ones. Where the new value is b"", only delete the earlier parts."""
     sql.executemany("DELETE FROM parts WHERE seq = ?", [(seq,) for seq in parts_by_seq])
     rows = [(seq, model, parts) for seq, parts in parts_by_seq.items() if parts]
     sql.executemany("INSERT INTO parts(seq, model, vectors) VALUES (?, ?, ?)", rows)
@@ -104,9 +104,10 @@ def store_parts(sql: Sql, model: str, parts_by_seq: Mapping[int, bytes]) -> None
 class PartSimilarity(NamedTuple):
     """The similarity of an item's parts to a query.
 
-    `cosine` is the cosine of the nearest sentence (or stretch of 24 tokens), `position` its relative position in the
-    text (0 to 1). `word_similarity` is the mean similarity of each query word to its nearest part, None if the parts are
-    sentences. Each stretch of 36 tokens has a least similar query word; `weakest_word` is the greatest of their similarities.
+    `cosine` is that of the nearest sentence (or stretch of 24 tokens), `position` its place in the text (0 to 1).
+    `word_similarity` is the mean, over the query's words, of the similarity to the nearest part; None if the parts are
+    sentences. `weakest_word` tells how well one stretch of 36 tokens matches all of the query's words: the similarity
+    of the word that the best such stretch matches least.
     """
 
     cosine: float
@@ -118,9 +119,9 @@ class PartSimilarity(NamedTuple):
 def compare_parts(
     sql: Sql, model: str, query_vectors: TextVectors, ids_by_key: Mapping[int, int]
 ) -> dict[int, PartSimilarity]:
-    """Return, by id, the similarity of each item's parts to the query; leave out items without parts of the model.
+    """Return the similarity of each item's parts to the query, by the item's id. Leave out items without parts of the model.
 
-    `ids_by_key` has the keys of the items' vectors in reading order, each with its item's id.
+    `ids_by_key` maps the keys of the items' vectors, in reading order, to the items' ids.
     """
     dimension = len(query_vectors.vector) // 4
     width = dimension // 8 if query_vectors.parts else dimension
@@ -202,9 +203,9 @@ def _products(numpy: Any, parts: Any, query_words: Any) -> Any:
 
 
 def _stretches(numpy: Any, parts: Any, starts: Any) -> tuple[Any, Any, Any]:
-    """Sum the parts in each stretch of two adjacent blocks; stretches overlap by one block.
+    """Add up the parts in each stretch of two adjacent blocks. Stretches overlap by one block.
 
-    Return the sums and, for each item, the position of its first sum and the number of its sums.
+    Return the sums, the index of each item's first sum, and the number of each item's sums.
     """
     sums = parts.reshape(-1, _BLOCK_PARTS, parts.shape[1]).sum(axis=1, dtype="i1")
     blocks = numpy.diff(starts, append=len(sums))

@@ -42,7 +42,7 @@ _CACHE_SIZE = 1_024  # texts: consecutive questions examine many texts again
 
 @frozen
 class Dates:
-    """The months, years and days that occur in a question."""
+    """The months, years and days that a question mentions."""
 
     months: frozenset[int]
     years: frozenset[int]
@@ -52,11 +52,12 @@ class Dates:
         return bool(self.months or self.years)
 
     def fits(self, moment: date) -> bool:
-        """Return whether a day is in the question's months (if it has any) and years (if it has any)."""
+        """Return True if a day is in one of the question's months and years. If the question has no months (or years),
+        any fits."""
         return (not self.months or moment.month in self.months) and (not self.years or moment.year in self.years)
 
     def is_near(self, moment: date) -> bool:
-        """Return whether a day fits months and years, and is at most three days from one of the question's days."""
+        """Return True if a day fits the months and years, and is at most three days from one of the question's days."""
         return bool(self.months) and self.fits(moment) and any(abs(moment.day - day) <= 3 for day in self.days)
 
 
@@ -77,7 +78,7 @@ def expected_kind(query: str) -> ExpectedKind:
 
 
 def identifiers(query: str) -> tuple[str, ...]:
-    """Return the first few words with punctuation inside, in lower case: keep-index (from `--keep-index`), core.autocrlf."""
+    """Return the first few words that contain punctuation, in lower case: keep-index (from `--keep-index`), core.autocrlf."""
     return tuple(dict.fromkeys(_IDENTIFIER.findall(query.casefold())))[:_MOST_IDENTIFIERS]
 
 
@@ -96,7 +97,7 @@ def _dates(text: str) -> Dates:
 
 
 def moment_of(value: object) -> date | None:
-    """Return the day of an ISO 8601 time; return None for any other value."""
+    """Return the day of an ISO 8601 time (a text); None for any other value."""
     if not isinstance(value, str):
         return None
     with suppress(Unreadable), boundary("time"):
@@ -106,12 +107,12 @@ def moment_of(value: object) -> date | None:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def has_time(text: str) -> bool:
-    """Return whether a text contains a time: a day, a month, a year, "yesterday", "last week"."""
+    """Return True if a text contains a time: a day, a month, a year, "yesterday", "last week"."""
     return _TIME.search(text) is not None
 
 
 def has_name(text: str) -> bool:
-    """Return whether a text has a capitalised word within a sentence."""
+    """Return True if a text has a capitalised word within a sentence, which is probably a name."""
     return _INNER_NAME.search(text) is not None
 
 
@@ -121,7 +122,7 @@ def in_first_person(text: str) -> bool:
 
 
 def is_question(text: str) -> bool:
-    """Return whether a text ends with a question mark, ignoring a note in brackets after it."""
+    """Return True if a text ends with a question mark. A note in brackets after it is ignored."""
     end = text.rstrip()
     return end.endswith("?") or (end.endswith("]") and _NOTE.sub("", end).rstrip().endswith("?"))
 
@@ -140,8 +141,8 @@ _NAME = re.compile(r"(?<!^)(?<![\"“'‘(])\b[^\W\d_]\w*")
 class Term:
     """A word of the query, its stem, and its weight: inverse document frequency × a factor for the kind of word.
 
-    `item_count` is the number of items with the word, counted up to a bound. A word of the query's context
-    (`is_context`) has half the weight, and an item without the word can still cover the whole query.
+    `item_count` is the number of items with the word; counting stops at a bound. A word of the query's context
+    (`is_context`) has half the weight, and an item can cover the whole query without it.
     """
 
     word: str
@@ -180,7 +181,7 @@ class Query:
         return sum(term.weight for term in self.question_terms)
 
     def share_of(self, words: Collection[str]) -> float:
-        """Return the share (0 to 1) of the question's weight that these words have."""
+        """Return the share (0 to 1) that these words have of the total weight of the question's words."""
         weight = sum(term.weight for term in self.question_terms if term.word in words)
         return weight / self.question_weight if weight else 0.0
 
@@ -188,7 +189,8 @@ class Query:
 def add_terms(
     query: Query, stemmer: Stemmer, total: int, count_items: Callable[[Sequence[str], int], Sequence[int]]
 ) -> Query:
-    """Return the query with its terms added. `count_items(words, bound)` counts how many of the `total` items have each word."""
+    """Return the query with its terms added. `count_items(words, bound)` counts how many of the `total` items contain
+    each word; it stops at `bound`."""
     plain = query.text.replace("’", "'")
     written_names = {name.casefold() for name in _WRITTEN_AS_NAME.findall(plain)}
     words = significant_words(without_names(plain, query.participants), _MAX_WORDS, stemmer.stop_words)
@@ -216,9 +218,10 @@ def add_terms(
 
 
 def rarest_words(terms: Sequence[Term], limit: int, total: int) -> list[str]:
-    """Return the terms' rarest words, as many as are needed for about `limit` matches.
+    """Return the rarest words of a query, adding more common ones until together they match about `limit` items.
 
-    Items that have only commoner words would rank lower, and ranking each match takes time.
+    `total` is the number of all items. Leaving out common words saves time: items that match only these would rank low
+    anyway.
     """
     known_terms = [term for term in terms if term.item_count]
     bound = max(_MIN_BOUND, int(total * _COMMON_SHARE))
@@ -239,7 +242,7 @@ def names_in(query: str) -> set[str]:
 
 
 def without_names(query: str, names: Collection[str]) -> str:
-    """Return the query without the names, or unchanged if only stop words would be left."""
+    """Return the query without the names. If only stop words would be left, return the query unchanged."""
     if not names:
         return query
     pattern = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))

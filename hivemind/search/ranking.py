@@ -55,7 +55,7 @@ class Weights:
 
 @dataclass(slots=True)
 class Match:
-    """An item's match by words: its score, the share (0 to 1) of the query that it covers, matched and missing words."""
+    """An item's match by words: its score, the share (0 to 1) of the query that it covers, and the matched and missing words."""
 
     score: float = 0.0
     coverage: float = 0.0
@@ -65,9 +65,10 @@ class Match:
 
 @frozen
 class Candidate:
-    """An item that may answer, with the positions of stems, its match by words and its cosine (None: no vector yet).
+    """An item that may answer, with the positions of the query's stems in it, its match by words, and its cosine (None:
+    no vector yet).
 
-    `previous` and `next` are the positions of the item's neighbours in the list of candidates.
+    `previous` and `next` are the positions of the item's neighbours in the list of candidates, None for a missing one.
     """
 
     item: Item
@@ -88,7 +89,7 @@ class Candidate:
 
     @property
     def word_similarity(self) -> float | None:
-        """Return the mean similarity of the query's words to the item's parts, None without late interaction."""
+        """Return the mean similarity of the query's words to the item's parts; None if parts were not compared by words."""
         return None if self.part_similarity is None else self.part_similarity.word_similarity
 
     @property
@@ -129,7 +130,7 @@ _FIELD_SUFFIXES = {
 
 
 def match_items(query: Query, items: Sequence[Item], readings: Sequence[Reading], weights: Weights) -> list[Match]:
-    """Match each item with the query by words: BM25 over the item's fields."""
+    """Match each item with the query by words. The score is BM25, a standard measure, over the item's fields."""
     lengths = [reading.length for reading in readings]
     average = sum(lengths) / len(lengths) if lengths else 0.0
     return [_match_item(query, *pair, average, weights) for pair in zip(items, readings, strict=True)]
@@ -218,10 +219,10 @@ def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> lis
 
 
 def are_supported(query: Query, candidates: Sequence[Candidate], min_cosine: float) -> list[bool]:
-    """Return, for each candidate, whether it is supported. An unsupported candidate may be unrelated to the query.
+    """Return, for each candidate, True if it is supported. An unsupported candidate may be unrelated to the query.
 
-    A match has a word of the query or a cosine of at least `min_cosine`. A candidate is supported if it, a neighbour or
-    an item of its session is a match, or if the query names its speaker.
+    A match has a word of the query or a cosine of at least `min_cosine`. A candidate is supported if it is a match, if
+    a neighbour or an item of its session is one, or if the query names its speaker.
     """
     has_match = [
         candidate.match.score > 0 or (candidate.cosine is not None and candidate.cosine >= min_cosine)
@@ -271,7 +272,7 @@ def _features(
 
 
 def _blended_cosine(candidate: Candidate, share: float) -> float | None:
-    """Return the item's cosine, moved by `share` towards the cosine of its nearest sentence."""
+    """Return the item's cosine, moved by `share` (0 to 1) towards the cosine of its nearest sentence; None without a vector."""
     if candidate.cosine is None or candidate.part_similarity is None:
         return candidate.cosine
     return candidate.cosine + share * (candidate.part_similarity.cosine - candidate.cosine)
@@ -280,9 +281,9 @@ def _blended_cosine(candidate: Candidate, share: float) -> float | None:
 def _with_neighbours(
     cosines: Sequence[float | None], candidates: Sequence[Candidate], weights: Weights
 ) -> list[float | None]:
-    """Add to each item's cosine a share of its neighbours' cosines, a larger share if the previous item is a question.
+    """Add to each item's cosine a share of its neighbours' cosines. The share is larger if the previous item is a question.
 
-    A missing neighbour counts as if it had the item's own cosine. For an item without a vector, return None.
+    A missing neighbour counts as if it had the item's own cosine. The result is None for an item without a vector.
     """
 
     sums: list[float | None] = []
@@ -303,8 +304,8 @@ def _with_neighbours(
 def _with_neighbour_words(query: Query, candidates: Sequence[Candidate], weights: Weights) -> list[float]:
     """Add to each item's word score a share of its neighbours' word scores, for terms that the item does not contain.
 
-    An answer often omits its subject, because the previous sentence contained the subject. A neighbour that only
-    repeats the item's terms adds nothing.
+    An answer often omits its subject because the sentence before names it. A neighbour with only the item's own terms
+    adds nothing.
     """
     term_weights = {term.stem: term.weight for term in query.terms}
     matched_stems = [

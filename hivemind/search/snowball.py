@@ -13,7 +13,7 @@ _MIN_STEM = 3  # letters; words that begin with a shorter stem are not taken for
 
 
 def fold(word: str) -> str:
-    """Return a word without accents, as the full-text index has it."""
+    """Remove a word's accents, as the full-text index does."""
     return "".join(sign for sign in unicodedata.normalize("NFKD", word) if not unicodedata.combining(sign))
 
 
@@ -31,7 +31,8 @@ class SnowballStemmer(Stemmer):
         self._stems.update((word, fold(self._rules.stemWord(word))) for word in words)
 
     def pattern(self, word: str) -> str:
-        """Return a full-text query for all words that begin with the word's stem: the index has no stems of this language."""
+        """Return a full-text query for all words that begin with the word's stem, because the index has no stems of
+        this language."""
         (stem,) = self([word])
         if len(stem) < _MIN_STEM:
             return f'"{word}"'

@@ -38,7 +38,7 @@ def _pairs(word: str) -> list[str]:
 
 
 def significant_words(query: str, limit: int = MAX_TERMS, stop_words: Collection[str] = STOP_WORDS) -> list[str]:
-    """Return at most `limit` distinct words of a query without its stop words. If it has no others, keep them."""
+    """Return at most `limit` distinct words of a query, without stop words. If all are stop words, return these."""
     words = list(dict.fromkeys(words_of(query)))
     return ([word for word in words if word not in stop_words] or words)[:limit]
 
@@ -49,7 +49,8 @@ def or_query(words: Sequence[str]) -> str:
 
 
 def count_rows(sql: sqlite3.Connection, pattern: str, bound: int, first: int = 0, last: int = _MAX_ROWID) -> int:
-    """Count the rows from `first` to `last` of the full-text index `words` that match, up to `bound` + 1."""
+    """Count the rows from `first` to `last` of the full-text index `words` that match the pattern. Counting stops at
+    `bound` + 1."""
     statement = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
     return int(sql.execute(statement, (pattern, first, last, bound + 1)).fetchone()[0])
 
@@ -105,7 +106,7 @@ class Stemmer:
 
 
 def rarity(item_count: int, total: int) -> float:
-    """Return the inverse document frequency of a word in `item_count` of `total` items."""
+    """Return the inverse document frequency of a word that `item_count` of `total` items contain."""
     return math.log(1 + (max(total - item_count, 0) + 0.5) / (item_count + 0.5))
 
 

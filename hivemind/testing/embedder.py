@@ -44,7 +44,7 @@ class EmbedderConformance:
             assert all(math.isfinite(number) for number in row)
 
     def test_nothing_gives_nothing(self, embedder: Embedder) -> None:
-        """The embedder returns no rows for an empty list of texts."""
+        """The embedder returns no rows for an empty list."""
         assert _rows(embedder, []) == []
 
     def test_a_text_means_the_same_wherever_it_stands(self, embedder: Embedder) -> None:

@@ -24,8 +24,8 @@ _TASK = "# Which bird wades?\n\nTask `birds`, from the operator.\n\nWhich bird w
 
 
 @frozen
-class ConformanceHints:
-    """A task with one step, as the focus of an example turn."""
+class ExampleFocus:
+    """The focus (subject) of an example turn: a task with one step."""
 
     kind: str = "task"
     id: str = "birds"
@@ -41,11 +41,11 @@ class ConformanceHints:
 
 
 def example_turn(*, empty: bool = False) -> Turn:
-    """Return an example turn: the beginning of a conversation, or, if `empty`, a turn without messages."""
+    """Return an example turn. It has the beginning of a conversation, or no messages if `empty`."""
     if empty:
-        return Turn("heron", ConformanceHints(tool="rest", todo={}))
+        return Turn("heron", ExampleFocus(tool="rest", todo={}))
     messages = [ChatMessage("system", "You act by calling tools.", id="m1"), ChatMessage("user", _TASK, id="m2")]
-    return Turn("heron", ConformanceHints(), messages=messages)
+    return Turn("heron", ExampleFocus(), messages=messages)
 
 
 _SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}

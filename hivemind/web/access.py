@@ -1,4 +1,4 @@
-"""Admits requests whose address begins with the secret, and limits what a browser may do with a page."""
+"""Admit only requests whose address begins with the secret, and limit what a browser may do with a page."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ _MAX_BYTES = 32 << 20
 
 
 class Access:
-    """Passes on requests below `/s/SECRET`, and refuses other requests and requests from other sites' pages.
+    """An ASGI application that passes on requests below `/s/SECRET`. It refuses other requests, and requests from other
+    sites' pages.
 
-    `open_paths` are served without the secret: what they say is no secret on this machine.
+    `open_paths` are served without the secret, because their content is no secret on this machine.
 
-    The application sees the path below `/s/SECRET`. `address` in its scope is that path as it was sent, with the query.
+    The application sees the path below `/s/SECRET`. `address` in its scope is that path as the browser sent it, with
+    the query.
 
     The secret is in the address, not in a cookie: a browser sends a cookie to every port of a host, and so to other
     users' servers on this machine. No other site learns the address, since referrers are off and links are relative.
@@ -79,7 +81,8 @@ class Access:
 
 
 def _is_foreign(headers: dict[str, str], *, is_safe: bool) -> bool:
-    """Return True if the request's headers say that another site's page sent it, except by following a link.
+    """Return True if the headers say that another site's page sent the request. Following a link there is allowed if
+    `is_safe` (the request only reads).
 
     Forms of the hive's own pages send the origin `null`, because they send no referrer.
     """

@@ -1,4 +1,4 @@
-"""The actions that a person can take on the page. They do what commands do; the journal records them under `human`."""
+"""The actions that a person can take on the page. They do what commands do; the journal records them as done by `human`."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def land_task(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
 
 
 def return_task(hive: Hive, form: Form, files: Sequence[Upload]) -> ActionOutcome:
-    """Return a task, which waits to land, to its agent. The form's text says what to change."""
+    """Send a task, which waits to land (to be merged), back to its agent. The form's text says what to change."""
     get_queued(hive, form["task"])
     outcome = add_note(hive, form, files)
     return replace(outcome, message=f"{form['task']} goes back to its agent.", path="/landing")
@@ -135,8 +135,11 @@ def resume_root(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
 
 
 def reply_to_letter(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
-    """Reply to a letter, which lets a waiting task continue. The form's `verdict` approves or rejects a result, or answers a
-    coding agent that asks for permission."""
+    """Reply to a letter. A task that waits for the reply can then continue.
+
+    Instead of a text, the form may have a `verdict`: it approves or rejects a result, or answers a coding agent that
+    asks for permission.
+    """
     text, verdict = form.get("text", "").replace("\r\n", "\n").strip(), form.get("verdict", "")
     bodies = {"approved": "approved", "rejected": f"rejected: {text or 'no reason'}", "deny": f"deny {text}".strip()}
     body = bodies.get(verdict, verdict if verdict in ("once", "always") else text)
@@ -167,7 +170,7 @@ def _check_delivered(failures: Mapping[str, str]) -> None:
 
 
 def remember(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
-    """Store a person's note in the long-term memory."""
+    """Store the form's text as a person's note in the long-term memory."""
     from hivemind.longterm import format_namespace, provenance
 
     text, namespace = form.get("text", "").strip(), _form_namespace(hive, form)
@@ -196,7 +199,7 @@ def forget(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
 
 
 def _form_namespace(hive: Hive, form: Form) -> tuple[str, ...]:
-    """Return the namespace that the form names, by default the shared namespace of the workspace."""
+    """Return the namespace of memories that the form names, by default the one that all agents of the workspace share."""
     from hivemind.longterm import check_namespace, parse_namespace
     from hivemind.tools.memory import namespaces_of
 

@@ -65,7 +65,7 @@ PAGES: dict[str, PageFunction] = {
 
 
 def page_context(site: Site, page: Page, path: str, **extra: Any) -> dict[str, Any]:
-    """Return the context of a page's template: the page's own values, and the values that every page needs."""
+    """Return the context (the variables) of a page's template: the page's own values, and the values that every page needs."""
     overview = site.watch.snapshot().overview
     return {
         **page.context,
@@ -104,7 +104,7 @@ class _PageApp:
     # reading
 
     def show_page(self, page_function: PageFunction, request: Request) -> Response:
-        """Respond with a page, or if htmx asks for one block of the page, with only that block."""
+        """Respond with a page. If htmx, the script of the pages, asks for one block of the page, respond with only this block."""
         query = PageQuery(request.query_params)
         try:
             with self._site.mutex:
@@ -122,7 +122,11 @@ class _PageApp:
         )
 
     def _page_context(self, page: Page, request: Request, message: str | None = None) -> dict[str, Any]:
-        """Return the page's context. `root` leads up to the application's root, so no address contains the secret."""
+        """Return the variables of the page's template. `root` is the relative address of the application, so no address
+        contains the secret.
+
+        `message` is the outcome of an action to show on the page, or None.
+        """
         address = request.scope["address"]
         root = "../" * (address.partition("?")[0].count("/") - 1) or "./"
         return page_context(
@@ -154,9 +158,9 @@ class _PageApp:
         return self._error_page(request, error.status_code, "this page does not exist" if is_unknown else error.detail)
 
     def show_linked_hives(self, _: Request) -> Response:
-        """Respond with the list of linked hives, as they last reported to the exchange.
+        """Respond with the list of linked hives, in the state that each last reported.
 
-        The first page loads this list separately, because the exchange's server may take seconds to answer.
+        The first page loads this list separately, because the server that links the hives may take seconds to answer.
         """
         from hivemind.exchange.link import hive_overviews, open_exchange
 
@@ -169,12 +173,12 @@ class _PageApp:
         return HTMLResponse(self._render.render_page("hives.html", {"hives": linked_hives, "problem": problem}))
 
     def answer_monitor(self, request: Request) -> Response:
-        """Respond to a monitoring system."""
+        """Respond to a monitoring system, which asks for `/metrics`, `/healthz` or `/readyz`."""
         status, media_type, text = self._monitor.answer(request.scope["path"])
         return Response(text, status, media_type=media_type)
 
     async def stream_changes(self, request: Request) -> Response:
-        """Respond with a stream of server-sent events, one for each change of one of the page's topics."""
+        """Respond with a stream of server-sent events: one for each change of something that the page shows (its topics)."""
         topics = frozenset(request.query_params.get("of", "").split(","))
         return StreamingResponse(self._event_stream(topics), media_type="text/event-stream")
 
@@ -255,7 +259,7 @@ class _PageApp:
 
 
 def _form_digest(name: str, form: dict[str, str], files: list[Upload]) -> bytes:
-    """Return a digest of a form's action, fields and files, by which a repeated form is recognised."""
+    """Return a digest of a form's action, fields and files. Two forms are the same if their digests are equal."""
     digest = hashlib.sha256(json.dumps([name, form, [upload.name for upload in files]], sort_keys=True).encode())
     for upload in files:
         digest.update(hashlib.sha256(upload.file.read()).digest())
@@ -280,7 +284,7 @@ def _build_app(root: Path, secret: str) -> tuple[Access, Callable[[], None]]:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that calls `on_ready` once it listens. From then on, Ctrl-C ends the server in order."""
+    """A uvicorn server that calls `on_ready` once it listens."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -292,7 +296,8 @@ class _Server(uvicorn.Server):
 
 
 def serve(root: Path, port: int, on_ready: Callable[[str], None]) -> None:
-    """Serve the hive at `port` (0: any free port) until Ctrl-C or SIGTERM. `on_ready` gets the link, with the secret.
+    """Serve the hive at `port` (0: any free port) until Ctrl-C or SIGTERM. `on_ready` is called with the link, which
+    contains the secret.
 
     Raises UserError if the port is in use.
     """

@@ -87,7 +87,7 @@ _SCHEMA = Schema(
 
 @frozen
 class TaskRow:
-    """A task in a list. `note` is the reason why the task waits, is parked or failed."""
+    """A task in a list. `note` says why the task waits, is parked (set aside until something happens) or failed."""
 
     id: str
     state: str
@@ -134,7 +134,7 @@ class PageIndex:
         self._database.run_with_rebuild(self._forget_agent_usage)
 
     def _forget_agent_usage(self) -> None:
-        """Delete the usage outside tasks, because a new object reads the agents' logs from the start again."""
+        """Delete the usage outside tasks. It is read again: a new index reads the agents' logs from the start."""
         with self._database.write() as sql:
             _replace_usage(sql, "", {})
 
@@ -148,7 +148,8 @@ class PageIndex:
     # keeping up
 
     def sync(self, seconds: float) -> bool:
-        """Read changes into the index for about `seconds`. Return True if the index is complete."""
+        """Read changes of the hive into the index, for about `seconds`. Return True if the index is complete, False if
+        time ran out."""
         deadline = time.monotonic() + seconds
         for state in _ENDED_STATES:
             self._sync_folder(state.value, self._layout.tasks / state.value)
@@ -158,7 +159,8 @@ class PageIndex:
         return self._read_ended(deadline) and self._read_archive(deadline) and is_counted
 
     def _sync_folder(self, state: str, folder: Path) -> None:
-        """Update the index's names and times of the tasks in a folder. Skip a folder that has not changed."""
+        """Update the names of the tasks in a folder, and the times when they came there. A folder that has not changed
+        is skipped."""
         try:
             modified_ns = os.stat(folder).st_mtime_ns
             if self._folder_times.get(state) == modified_ns:
@@ -230,7 +232,8 @@ class PageIndex:
         return True
 
     def _read_task(self, task_id: str, folder: Path) -> tuple[tuple[Any, ...], dict[Any, TokenUse]]:
-        """Return the columns of a task, and its usage as `_read_usage` does. The title of an unreadable task is its id."""
+        """Return the columns of a task in the index, and its usage as `_read_usage` does. The title of an unreadable
+        task is its id."""
         slots = _read_usage(self._records(folder), "")
         total = TokenUse()
         for usage in slots.values():
@@ -267,7 +270,7 @@ class PageIndex:
         self._active_stamps = {task: stamp for task, stamp in self._active_stamps.items() if task in active_ids}
 
     def _read_agents(self) -> None:
-        """Index what agents have used outside tasks since the last call, mostly for mail."""
+        """Index the tokens and money that agents have used outside tasks since the last call, mostly for mail."""
         for name in self._hive.agents:
             log = self._agent_logs.get(name)
             with suppress(HivemindError, OSError):
@@ -282,7 +285,7 @@ class PageIndex:
                     _add_usage(sql, "", slots)
 
     def _count_events(self, deadline: float) -> bool:
-        """Add the journal's new events to the counts (see `counts`). Return False if time ran out.
+        """Add the journal's new events to the counts (see `counts`). Return False if time ran out at `deadline`.
 
         A journal that is shorter than the counted one comes from a backup; the counts then begin again.
         """
@@ -313,10 +316,10 @@ class PageIndex:
     # looking
 
     def counts(self, name: str) -> dict[tuple[str, str], int]:
-        """Return the numbers of events by (subject, outcome); a part that `name` does not use is "".
+        """Return the numbers of counted events by (subject, outcome). A part that `name` does not use is "".
 
-        `name` is `restarts` (by agent), `tasks` (by outcome) or `landings` (by repository and outcome). For `journal`, return
-        only the `seq` of the last event that was counted.
+        `name` is `restarts` (by agent), `tasks` (by outcome) or `landings` (by repository and outcome). For `journal`,
+        the result has only the `seq` of the last event that was counted.
         """
         rows = self._select("SELECT subject, outcome, value FROM counts WHERE name = ?", [name])
         return {(subject, outcome): value for subject, outcome, value in rows}
@@ -337,6 +340,7 @@ class PageIndex:
         """Return a page of the matching tasks, and the number of all matching tasks (counted up to 1,000 if there is a text).
 
         An ended task matches if it is in one of `states` and each word of `text` is in its id, title, owner or project.
+        The page has at most `limit` tasks, from `offset` on in this `order`.
         """
         state_list = list(states)
         words = [word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for word in text.split()]
@@ -364,7 +368,8 @@ class PageIndex:
         return [TaskRow(*row) for row in rows], int(total)
 
     def usage_by(self, column: str, since: float) -> dict[tuple[int, str], TokenUse]:
-        """Return the usage from the day of `since` on, by the day's number (UTC) and by `column`: agent, task or model."""
+        """Return the usage since `since` (seconds since 1970), by the number of the day (UTC, from 1970) and by
+        `column`: agent, task or model."""
         assert column in ("agent", "task", "model")
         rows = self._select(
             f"SELECT slot / {_SLOTS_PER_DAY}, {column}, {_SUMS} FROM used WHERE slot >= ? GROUP BY 1, 2",
@@ -373,7 +378,7 @@ class PageIndex:
         return {(int(day), str(name)): TokenUse(*row) for day, name, *row in rows}
 
     def activity(self, since: float) -> dict[str, dict[int, TokenUse]]:
-        """Return the usage of each agent from `since` on, by the number of the ten-minute slot."""
+        """Return the usage of each agent since `since` (seconds since 1970), by the number of the ten-minute slot (from 1970)."""
         rows = self._select(
             f"SELECT agent, slot, {_SUMS} FROM used WHERE slot >= ? GROUP BY 1, 2", [int(since // SLOT_S)]
         )
@@ -383,7 +388,7 @@ class PageIndex:
         return usage
 
     def usage_of_tasks(self, tasks: Iterable[str]) -> dict[str, TokenUse]:
-        """Return the usage of each of the tasks so far."""
+        """Return what each of the tasks has used so far, by task id."""
         statement = f"SELECT task, {_SUMS} FROM used WHERE task IN KEYS GROUP BY 1"
         with self._database.read() as sql:
             return {task: TokenUse(*row) for task, *row in select_by_keys(sql, statement, tasks)}
@@ -422,9 +427,10 @@ def _counted_as(event: Event) -> tuple[str, str, str] | None:
 
 
 def _read_usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, TokenUse]:
-    """Return the usage that a log records, by ten-minute slot, agent and model.
+    """Return the usage that a log records, by ten-minute slot, agent and model. `agent` is the agent of records that name none.
 
-    For each request to a model, its reservation counts until the log has its answer; then only the answer counts.
+    An amount is reserved for each request to a model. It counts until the log has the answer; then only the answer's
+    usage counts.
     """
     slots: dict[Any, TokenUse] = defaultdict(TokenUse)
     models: dict[str, str] = {}

@@ -47,13 +47,14 @@ class MetricFamily:
 
 
 class Monitor:
-    """Answers a monitoring system about the hive of a site. Thread-safe: answers are built one at a time."""
+    """The answers to a monitoring system about the hive of a site. Thread-safe: answers are built one at a time."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
 
     def answer(self, path: str) -> tuple[int, str, str]:
-        """Return status, media type and text for one of `MONITOR_PATHS`."""
+        """Return HTTP status, media type and text of the answer for one of `MONITOR_PATHS`. The status is 503 if there
+        is a problem."""
         try:
             with self._site.mutex:
                 if path == "/metrics":
@@ -123,7 +124,7 @@ class Monitor:
 
 
 def _pending(hive: Hive) -> int:
-    """Return the number of passages that the hive's embedder has not embedded yet."""
+    """Return the number of passages that still lack a vector; 0 without an embedder."""
     with suppress(EmbedderUnavailable):  # `status` says why
         if hive.embedder is not None:
             embedded, total, _ = embedding_progress(hive, hive.embedder)
@@ -144,7 +145,7 @@ def _escape(value: str) -> str:
 
 
 def _readiness_problems(snapshot: Snapshot) -> Iterator[str]:
-    """Yield why the hive cannot work on new tasks now."""
+    """Yield each reason why the hive cannot work on new tasks now, as a sentence."""
     overview = snapshot.overview
     if overview.supervisor is None:
         yield "no swarm runs: hivemind up"

@@ -35,14 +35,14 @@ _LOOPBACK = "127.0.0.1"
 
 @frozen
 class MetricsAddress:
-    """Where the process listens. `host` is an IP address."""
+    """The address at which the metrics process listens. `host` is an IP address."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> MetricsAddress:
-        """Read `PORT` or `HOST:PORT`. Raises UserError."""
+        """Parse `PORT` (on this machine only) or `HOST:PORT`. Raises UserError."""
         host, _, port = text.rpartition(":")
         try:
             address = ipaddress.ip_address(host.strip("[]") or _LOOPBACK)
@@ -72,13 +72,17 @@ class MetricsAddress:
 
 
 def token_path(layout: Layout) -> Path:
-    """The file with the token that a request from another machine must bring as `Authorization: Bearer TOKEN`."""
+    """Return the path of the file with the token that a request from another machine must send as `Authorization:
+    Bearer TOKEN`."""
     return layout.state / "metrics.token"
 
 
 def run_metrics(hive: Parts, lifeline: int, address: MetricsAddress) -> int:
-    """Answer requests at `address` until SIGTERM, or until the pipe `lifeline` closes. Return the exit status. Raises
-    UserError if another program has taken the address meanwhile."""
+    """Answer requests at `address` until SIGTERM, or until the other end of the pipe `lifeline` is closed. Return the
+    exit status.
+
+    Raises UserError if another program has taken the address meanwhile.
+    """
 
     def serve(lock: Lock, status: StatusFile, ends: Sequence[int]) -> None:
         site = Site(hive.layout.root)
@@ -99,7 +103,7 @@ def run_metrics(hive: Parts, lifeline: int, address: MetricsAddress) -> int:
 
 
 def _token(layout: Layout) -> str:
-    """Return the token. The first call creates its file."""
+    """Return the secret token. The first call creates it and its file."""
     path = token_path(layout)
     if not path.exists():
         fs.write(path, f"{secrets.token_urlsafe(32)}\n", mode=0o600)
@@ -123,7 +127,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _REQUEST_S
 
     def do_GET(self) -> None:
-        """Answer one request."""
         wanted = f"Bearer {self.server.token}"
         if self.server.token is not None and not hmac.compare_digest(self.headers.get("Authorization", ""), wanted):
             self._respond(
@@ -146,4 +149,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as http.server names it
-        """Write no log: a monitoring system asks every few seconds."""
+        """Write no log, because a monitoring system sends a request every few seconds."""

@@ -1,4 +1,4 @@
-"""Renders templates. Secrets in texts are masked, control characters replaced, HTML escaped, also in Markdown."""
+"""Render templates as HTML. Secrets in texts are masked, control characters replaced, and HTML escaped, also in Markdown."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class PageRenderer:
         self._markdown.core.ruler.before("inline", "plain", _keep_plain)
 
     def render_page(self, name: str, context: Mapping[str, Any], block: str | None = None) -> str:
-        """Render a template as HTML, or only its block `block` if it has one of that name."""
+        """Render a template as HTML. If `block` is the name of one of its blocks, render only this block."""
         template = self._env.get_template(name)
         if block is None or block not in template.blocks:
             return template.render(context)
@@ -89,7 +89,7 @@ class PageRenderer:
 
 
 def _keep_plain(state: StateCore) -> None:
-    """Keep some texts unparsed: very long paragraphs, and quotes whose citation names a file that is not Markdown."""
+    """Exclude some texts from Markdown: very long paragraphs, and quotes whose citation names a file that is not Markdown."""
     tokens, output_tokens, lines, quote_start = state.tokens, list[Token](), state.src.split("\n"), 0
     for position, token in enumerate(tokens):
         if token.type == "inline" and len(token.content) > _MAX_INLINE:
@@ -115,12 +115,12 @@ def _keep_plain(state: StateCore) -> None:
 
 
 def _render_quote(_: RendererHTML, tokens: Sequence[Token], position: int, *__: Any) -> str:
-    """Render an unparsed quote with its line breaks."""
+    """Render a quote that was not parsed as Markdown, with its line breaks."""
     return f"<blockquote><pre>{escape(tokens[position].content)}</pre></blockquote>\n"
 
 
 def _page_address(path: str, /, **query: object) -> str:
-    """Return the address of a page relative to the `base` of all pages, without empty query parameters."""
+    """Return the address of a page, relative to the `base` of all pages. Query parameters that are None, "" or 0 are left out."""
     parameters = {name: value for name, value in query.items() if value not in (None, "", 0)}
     return f".{path}" + (f"?{urlencode(parameters)}" if parameters else "")
 
@@ -140,7 +140,7 @@ def _parse_time(timestamp: datetime | float | str) -> datetime | None:
 
 
 def _time_element(timestamp: datetime | float | str | None, time_format: str = "%Y-%m-%d %H:%M") -> Markup:
-    """Render a time as an HTML element, by default to the minute."""
+    """Render a time as an HTML element, by default to the minute. Return empty markup if the time is None or invalid."""
     moment = _parse_time(timestamp) if timestamp else None
     if moment is None:
         return Markup("")
@@ -148,7 +148,7 @@ def _time_element(timestamp: datetime | float | str | None, time_format: str = "
 
 
 def _age_element(timestamp: datetime | float | str | None) -> Markup:
-    """Render the age of a time as an HTML element, with the time as the element's title."""
+    """Render the age of a time as an HTML element whose title is the time. Return empty markup if the time is None or invalid."""
     moment = _parse_time(timestamp) if timestamp else None
     if moment is None:
         return Markup("")

@@ -20,18 +20,18 @@ class PageQuery(dict[str, str]):
     """The query parameters of an address."""
 
     def number(self, name: str, default: int = 0) -> int:
-        """Return a parameter as an integer ≥ 0, or the default."""
+        """Return a query parameter as an integer ≥ 0. If it is missing or no such number, return the default."""
         text = self.get(name, "")
         return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else default
 
     def choice(self, name: str, choices: Mapping[str, object] | tuple[str, ...], default: str) -> str:
-        """Return a parameter if it is one of `choices`, else the default."""
+        """Return a query parameter if its value is one of `choices`, else the default."""
         return self[name] if self.get(name) in choices else default
 
 
 @frozen
 class Page:
-    """A template and its context. The live parts of the page are loaded again when one of `topics` changes."""
+    """A template and its context. The live parts of the page are loaded again when one of `topics` (such as `mail`) changes."""
 
     template: str
     context: Mapping[str, Any]

@@ -25,8 +25,10 @@ _MAX_FAILURES = 20
 
 @frozen
 class Need:
-    """A matter that waits for a person. `about` is the id of a task, agent or letter. `letter` is the question to answer,
-    `title` the task's title."""
+    """A matter that waits for a person. `about` is the id of the task, agent or letter that it concerns.
+
+    `letter` is the question to answer, None if there is none. `title` is the task's title.
+    """
 
     kind: Kind
     about: str
@@ -61,7 +63,7 @@ class Snapshot:
 
 
 def take_snapshot(hive: Hive) -> Snapshot:
-    """Read the hive's present state."""
+    """Read the hive's present state into a snapshot."""
     active = hive.tasks.list(TaskState.ACTIVE)
     hive_overview = overview(hive, active)
     tasks = (*active, *hive.tasks.list(TaskState.INBOX))
@@ -69,7 +71,8 @@ def take_snapshot(hive: Hive) -> Snapshot:
 
 
 def needs_of(hive: Hive, hive_overview: Overview, active: Iterable[TaskSummary]) -> Iterator[Need]:
-    """Yield what waits for a person: matters of the overview and of active tasks, and tasks that failed in the last day."""
+    """Yield what waits for a person: from the overview (disk, agents, letters), from active tasks, and tasks that
+    failed in the last day."""
     if hive_overview.disk_full:
         yield Need("disk", "disk", "The disk is full and all work has stopped. It resumes when there is free space.")
     for task in active:

@@ -1,4 +1,4 @@
-"""Subscriptions to changes of a hive: the web page and `hivemind top` learn which topics have changed."""
+"""Subscriptions to changes of a hive. The web page and `hivemind top` use them to learn what has changed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _INDEX_TIME_S = 0.2  # a refresh indexes ended tasks for this long; the next ref
 
 
 class SnapshotWatch:
-    """Keeps a snapshot and notifies subscribers of changed topics: `agents`, `tasks`, `mail`, `journal`, `index`, `task:ID`.
+    """A watch that keeps a snapshot and calls subscribers with changed topics: `agents`, `tasks`, `mail`, `journal`,
+    `index`, `task:ID`.
 
-    The hive is watched from the first subscription on. Before that, `snapshot` reads the hive when it is called. If there is
+    The hive is watched from the first subscription on. Before that, each call of `snapshot` reads the hive. If there is
     an `index`, it is kept up to date, too. Thread-safe.
     """
 
@@ -81,7 +82,8 @@ class SnapshotWatch:
 
     @contextmanager
     def subscribe(self, on_change: Callable[[frozenset[str]], None]) -> Iterator[None]:
-        """Until the block ends, call `on_change` with the changed topics, from another thread. `on_change` must be quick."""
+        """Until the block ends, call `on_change` with the changed topics. It is called in another thread, and must
+        return quickly."""
         with self._listener_lock:
             self._listeners.append(on_change)
             if self._watcher is None and not self.is_closing:
@@ -109,7 +111,7 @@ class SnapshotWatch:
             self._note_change(topic)
 
     def _note_change(self, topic: str) -> None:
-        """Record a changed topic. After a pause, subscribers are notified of all topics that have changed until then."""
+        """Record a changed topic. After a short pause, subscribers are called once with all topics that have changed by then."""
         self._is_stale = True
         with self._listener_lock:
             self._changed_topics.add(topic)

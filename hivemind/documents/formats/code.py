@@ -1,4 +1,4 @@
-"""Split source code into classes (interior nodes) and methods and functions (leaves)."""
+"""Split source code: classes become interior nodes, methods and functions become leaves."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def python(text: str) -> list[Piece]:
 
 
 def _first_comment_line(source: LineReader, first: int, floor: int) -> int:
-    """Return the first line of the comment directly above line `first` (not before `floor`), or `first` itself."""
+    """Return the first line of the comment directly above line `first`, or `first` if there is none. Lines before
+    `floor` are not examined."""
     while first > floor and source.lines[first - 1].lstrip().startswith("#"):
         first -= 1
     return first

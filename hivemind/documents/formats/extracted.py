@@ -27,7 +27,8 @@ _SCRIPT = os.path.join(os.path.dirname(__file__), "pdf_text.py")
 
 @frozen
 class Extract:
-    """The text extracted from a file, its title, its pieces, and the first and last line or page of each piece."""
+    """The text extracted from a file, the file's title, the pieces of the text, and the first and last line or page of
+    each piece."""
 
     text: str
     pieces: list[Piece]
@@ -46,9 +47,9 @@ class ExtractPart:
 
 
 def join_parts(parts: Iterator[ExtractPart], title: Callable[[], str], path: object) -> Extract:
-    """Join the parts into one text with its secrets masked. `title` is called after the last part.
+    """Join the parts into one text, and mask its secrets. `title` is called after the last part has been read.
 
-    Raises DocmemError if there are too many parts.
+    `path` is named in errors. Raises DocmemError if there are too many parts.
     """
     pieces: list[Piece] = []
     places: list[tuple[int, int]] = []

@@ -50,7 +50,7 @@ def html(raw: bytes, path: object) -> Extract:
 
 
 def _decode(raw: bytes, path: object) -> str:
-    """Decode the page by its declared encoding. With a byte-order mark or no usable declaration, use `decode_text`."""
+    """Decode the page by its declared encoding. If it has a byte-order mark or no usable declaration, call `decode_text`."""
     charset = _CHARSET.search(raw[:2048])
     if charset and not raw.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         with suppress(LookupError):
@@ -61,9 +61,9 @@ def _decode(raw: bytes, path: object) -> str:
 
 
 def _tags(text: str) -> Iterator[tuple[int, int, str, bool]]:
-    """Yield (start, end, name, is end tag) of each tag in order.
+    """Yield (start, end, name, True for an end tag) of each tag in order.
 
-    A comment is yielded as a tag without a name. A script's or style's tag extends over the element's content.
+    A comment is yielded as a tag without a name. The tag of a script or style extends over the element's content.
     """
     at, tag = text.find("<"), _TAG
     while at >= 0:
@@ -160,7 +160,7 @@ class _Page:
             self._texts.append(" ")
 
     def _finish_leaf(self) -> Iterator[ExtractPart]:
-        """Close the open leaf and yield it. If no leaf is open, yield the text since the last one. Skip empty text."""
+        """Close the open leaf and yield it. If no leaf is open, yield the text since the last leaf, if it is not blank."""
         leaf, text = self._leaf, "".join(self._texts)
         self._leaf, self._nested, self._texts, self._has_words = "", 0, [], False
         kind = _LEAVES.get(leaf, "paragraph")

@@ -50,7 +50,8 @@ def markdown(text: str, first_line: int = 0) -> list[Piece]:
 
 
 def _starts(source: LineReader, first_line: int) -> Iterator[tuple[int, int, str, int, str]]:
-    """Yield (first line, end of its block, kind, depth, title) of each piece. A piece ends earlier if the next begins."""
+    """Yield (first line, end of its block, kind, depth, title) of each piece. A piece ends earlier where the next piece
+    begins."""
     visible_lines = [
         line.replace("\r", " ") if at >= first_line and line.strip() else "" for at, line in enumerate(source.lines)
     ]

@@ -33,7 +33,7 @@ def sentence_ends(text: str) -> list[int]:
 
 
 def sentence_runs(
-    text: str, ends: list[int], count: Callable[[str], int], *, whole_lines: bool = False
+    text: str, ends: list[int], count_tokens: Callable[[str], int], *, whole_lines: bool = False
 ) -> list[tuple[int, int]]:
     """Join the sentences or lines that end at `ends` into runs of at most 400 tokens; return (start, end) of each run.
 
@@ -44,7 +44,7 @@ def sentence_runs(
     start, size = 0, 0
     last = 0
     for end in ends:
-        cost = count(text[last:end])
+        cost = count_tokens(text[last:end])
         if last > start and size + cost > MAX_LEAF_TOKENS:
             runs.append((start, last))
             start, size = last, 0
@@ -65,7 +65,7 @@ def _trim(text: str, start: int, end: int, whole_lines: bool) -> tuple[int, int]
 
 
 class Headings:
-    """The levels of the open headings, outermost first."""
+    """The open headings at a place in a document, as their levels, outermost first."""
 
     def __init__(self) -> None:
         self._levels: list[int] = []
@@ -76,7 +76,8 @@ class Headings:
         return len(self._levels) + 1
 
     def enter(self, level: int) -> int:
-        """Close the headings of `level` and deeper levels, open a heading of `level`, and return its depth."""
+        """Open a heading of `level`, and return its depth in the tree. Headings of the same and deeper levels are
+        closed first."""
         while self._levels and self._levels[-1] >= level:
             self._levels.pop()
         depth = self.depth
@@ -204,7 +205,8 @@ class LineReader:
 
 
 def split_long(text: str, pieces: Sequence[Piece], count: Callable[[str], int]) -> Iterator[Piece]:
-    """Yield the pieces, with leaves of more than 400 tokens split: code and tables at line ends, others at sentence ends."""
+    """Yield the pieces. Split leaves of more than 400 tokens: code and tables at line ends, others at sentence ends.
+    `count` counts tokens."""
     for at, piece in enumerate(pieces):
         is_leaf = at + 1 == len(pieces) or pieces[at + 1].depth <= piece.depth
         body = text[piece.start : piece.end]
@@ -215,17 +217,17 @@ def split_long(text: str, pieces: Sequence[Piece], count: Callable[[str], int]) 
             yield replace(piece, start=piece.start + start, end=piece.start + end)
 
 
-def _cut(body: str, kind: str, count: Callable[[str], int]) -> Iterator[tuple[int, int]]:
+def _cut(body: str, kind: str, count_tokens: Callable[[str], int]) -> Iterator[tuple[int, int]]:
     if kind in _BY_LINE:
         by_line = [at for at in line_starts(body)[1:] if at < len(body)] + [len(body)]
-        yield from sentence_runs(body, by_line, count, whole_lines=True)
+        yield from sentence_runs(body, by_line, count_tokens, whole_lines=True)
         return
     ends: list[int] = []
     last = 0
     for end in sentence_ends(body):
         # a sentence of more than 400 tokens is cut at its line ends, a long line between words
-        if count(body[last:end]) > MAX_LEAF_TOKENS:
+        if count_tokens(body[last:end]) > MAX_LEAF_TOKENS:
             ends += [match.end() for match in _STRETCH.finditer(body, last, end) if match.end() < end]
         ends.append(end)
         last = end
-    yield from sentence_runs(body, ends, count)
+    yield from sentence_runs(body, ends, count_tokens)

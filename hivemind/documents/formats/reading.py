@@ -1,4 +1,4 @@
-"""Read a file into an outline: its format, title, labels and pieces."""
+"""Read a file into an outline: its text, title, labels and pieces. The file's extension decides the format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hivemind.masking import mask
 
 
 def read_bytes(path: str, file: int | None = None) -> tuple[bytes, os.stat_result]:
-    """Return the content and the stat of a file. If the file is open already, `file` is its descriptor and is closed.
+    """Return the content and the stat of a file. `file` is the file's descriptor if it is open already; it is closed.
 
     Raises DocmemError if the file is not a regular file, is larger than 64 MiB or cannot be read.
     """
@@ -83,13 +83,13 @@ def read_extract(raw: bytes, path: str) -> Extract | None:
             return None
 
 
-def read_outline(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
+def read_outline(raw: bytes, path: str, count_tokens: Callable[[str], int]) -> Outline:
     """Return the outline of a file. The extension of `path` decides the format; the file's stem is the default title.
 
     Raises DocmemError, which names the file and, if known, the line; Unreadable if reading fails in any other way.
     """
     with boundary("document", path):
-        file_outline = _read(raw, path, count)
+        file_outline = _read(raw, path, count_tokens)
         outline.check_limit(
             max((piece.depth for piece in file_outline.pieces), default=0), outline.MAX_DEPTH, "levels", path
         )
@@ -98,7 +98,7 @@ def read_outline(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
         return file_outline
 
 
-def _read(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
+def _read(raw: bytes, path: str, count_tokens: Callable[[str], int]) -> Outline:
     format_name, title, places, values, note = format_of(path), "", None, dict[str, Any](), None
     if (extract := read_extract(raw, path)) is not None:
         text, pieces, places, title = extract.text, extract.pieces, extract.places, extract.title
@@ -119,13 +119,13 @@ def _read(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
     token_counts: dict[str, int] = {}  # counted while splitting
 
     def count_part(part: str) -> int:
-        token_counts[part] = part_tokens = count(part)
+        token_counts[part] = part_tokens = count_tokens(part)
         return part_tokens
 
     parts = tuple(split_long(text, pieces, count_part))
     outline.check_limit(len(parts), outline.MAX_PARTS, "parts", path)
     bodies = (text[piece.start : piece.end] for piece in parts)
-    tokens = tuple(token_counts[body] if body in token_counts else count(body) for body in bodies)
+    tokens = tuple(token_counts[body] if body in token_counts else count_tokens(body) for body in bodies)
     lines = None
     if places is not None:
         starts = [piece.start for piece in pieces]

@@ -93,7 +93,7 @@ class _BlockReader:
         return self.source.piece("heading", self.headings.enter(self.styles.index(style)), at, after, title)
 
     def _block_end(self, at: int) -> int:
-        """Return the line after the block that begins at line `at`; indented lines belong to the block."""
+        """Return the line after the block that begins at line `at`. Indented lines below it belong to the block."""
         end = at + 1
         while end < len(self.source) and (self.source.is_blank(end) or self.source.indent(end) > 0):
             end += 1

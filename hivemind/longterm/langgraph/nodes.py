@@ -42,7 +42,8 @@ def retrieve_memories(
     """Return a node to run before the model; it retrieves the user's memories about the user's last message.
 
     The node selects at most `limit` memories with at most `max_tokens` of content together, skips memories that do not
-    fit, and replaces the memories of the previous turn.
+    fit, and replaces the memories of the previous turn. `threshold` is the minimal similarity, as in
+    `MemoryStore.search`.
     """
 
     def node(state: MemoryState) -> dict[str, Any]:
@@ -59,7 +60,8 @@ def retrieve_memories(
 
 
 def _namespace(state: MemoryState) -> tuple[str, str]:
-    """Return the user's namespace. Raises NamespaceInvalid without a `user_id`: all users would share a namespace."""
+    """Return the user's namespace. Raises NamespaceInvalid if the state has no `user_id`: otherwise all users would
+    share a namespace."""
     if "user_id" not in state:
         raise NamespaceInvalid(
             "the state has no user_id",
@@ -74,17 +76,19 @@ def _last_question(state: MemoryState) -> str:
 
 
 def format_memories(memories: Sequence[MemorySearchResult]) -> str:
-    """Format memories for a system message; return "" without memories."""
+    """Return the memories as a text for a system message; "" without memories."""
     if not memories:
         return ""
     return "\n".join(["Memories of this user:", *(f"* {memory.content}" for memory in memories)])
 
 
 def store_memories(store: MemoryStore) -> Node:
-    """Return a node to run after the model; it stores the `memory_operations` and the calls of the tool `upsert_memory`.
+    """Return a node to run after the model; it stores the memories that the model wants to keep.
 
-    A new memory has the user as `speaker` and the graph's thread as `session`, and is linked to the previous memory of the
-    thread. If a memory cannot be stored, its result has `success` False and the reason; the other memories are stored.
+    These are the `memory_operations` of the state, and the arguments of the model's calls of the tool `upsert_memory`.
+    A new memory has the user as `speaker` and the graph's thread as `session`, and is linked to the previous memory of
+    the thread. If a memory cannot be stored, its result in `memory_results` has `success` False and the reason; the
+    other memories are stored.
     """
 
     def node(state: MemoryState) -> dict[str, Any]:
@@ -99,7 +103,7 @@ def store_memories(store: MemoryStore) -> Node:
 
 
 def _thread() -> object:
-    """Return the thread id of the running graph, if any."""
+    """Return the thread id of the running graph; None if no graph runs or it has no thread."""
     try:
         return (get_config().get("configurable") or {}).get("thread_id")
     except RuntimeError:

@@ -42,10 +42,11 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"$eq": operator.eq, "$ne": 
 
 
 def check_labels(op: Op) -> None:
-    """Raise InvalidNamespaceError if LangGraph does not allow the operation's namespace, EntryInvalid if its value is not
-    a dictionary.
+    """Raise an error if an operation is invalid.
 
-    LangGraph's own methods check namespaces before they create operations, but `batch` receives unchecked operations.
+    This is InvalidNamespaceError if LangGraph does not allow the operation's namespace, EntryInvalid if its value is
+    not a dictionary. LangGraph's own methods check namespaces before they create operations, but `batch` receives
+    unchecked operations.
     """
     namespaces: list[tuple[str, ...]] = []
     if isinstance(op, GetOp | PutOp):
@@ -65,7 +66,7 @@ def check_labels(op: Op) -> None:
 
 
 def matches_filter(value: Mapping[str, Any], conditions: Mapping[str, Any] | None) -> bool:
-    """Return whether an item's value satisfies all conditions. A condition's name is a key or a dotted path.
+    """Return True if an item's value satisfies all conditions (None: no condition). A condition's name is a key or a dotted path.
 
     A condition is a value, a mapping of nested conditions or a mapping of operators. Raises ValueError for an unknown
     operator.
@@ -106,7 +107,8 @@ def _compare(value: Any, name: str, operand: Any) -> bool:
 
 
 def matches_condition(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
-    """Return whether a namespace has the prefix or suffix of a condition; `*` matches any label. Raises ValueError."""
+    """Return True if a namespace begins or ends as a condition demands. In the condition, `*` matches any label. Raises
+    ValueError."""
     path = tuple(condition.path)
     if condition.match_type not in ("prefix", "suffix"):
         raise ValueError(f"Unsupported match type: {condition.match_type}")
@@ -133,9 +135,10 @@ Namespace = tuple[str, ...]
 class HivemindStore(BaseStore):
     """LangGraph's `BaseStore`, with items as entries of long-term memory: on disk, safe for many processes.
 
-    If `store` has an embedder, the texts at the paths `fields` of an item's value are embedded (`$`: the whole value as
-    JSON); `ttl` is LangGraph's configuration. A query searches by words and meaning, with `mode="vector"` by meaning only.
-    A value must be a JSON object of at most 64 KiB; a key must have 1 to 256 characters.
+    If `store` has an embedder, it embeds the texts at the paths `fields` of an item's value (`$`, the default, is the
+    whole value as JSON). `ttl` is LangGraph's configuration of lifetimes. A query searches by words and meaning, with
+    `mode="vector"` by meaning only. A value must be a JSON object of at most 64 KiB; a key must have 1 to 256
+    characters.
     """
 
     supports_ttl = True
@@ -159,7 +162,8 @@ class HivemindStore(BaseStore):
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations; return their results in order. Reads see the state before the batch.
 
-        Of several puts of one item, only the last is stored. Warns if this call blocks an event loop in this thread.
+        Of several puts of one item, only the last is stored. Issues a RuntimeWarning if this call blocks an event
+        loop in its thread.
         """
         with suppress(RuntimeError):  # no event loop runs
             asyncio.get_running_loop()
@@ -187,7 +191,11 @@ class HivemindStore(BaseStore):
         return self.store.purge()
 
     def start_ttl_sweeper(self, sweep_interval_minutes: int | float | None = None) -> threading.Thread:
-        """Call `sweep_ttl` in a thread at this interval (default: as configured, or 5 minutes) until `stop_ttl_sweeper`."""
+        """Start a thread that calls `sweep_ttl` at this interval until `stop_ttl_sweeper`, and return it. If it runs
+        already, only return it.
+
+        If the interval is None, it is the configured one, or else 5 minutes.
+        """
         if self._sweeper is None or not self._sweeper.is_alive():
             minutes = sweep_interval_minutes or (self.ttl_config or {}).get("sweep_interval_minutes") or _SWEEP_MINUTES
             self._stop_sweeping.clear()
@@ -196,7 +204,8 @@ class HivemindStore(BaseStore):
         return self._sweeper
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
-        """Stop the thread that deletes expired items; return False if it still runs after `timeout` seconds."""
+        """Stop the thread that deletes expired items. Return False if it still runs after `timeout` seconds (None: wait
+        without limit)."""
         self._stop_sweeping.set()
         if self._sweeper is not None:
             self._sweeper.join(timeout)
@@ -240,13 +249,14 @@ class HivemindStore(BaseStore):
         return [SearchItem(**_fields(entry), score=score) for score, entry in page]
 
     def _all(self, op: SearchOp, needed: int) -> Iterator[MemoryEntry]:
-        """Yield the items below the prefix that satisfy the filter, last changed first; at least `needed` if they exist."""
+        """Yield the items below the prefix that satisfy the filter, the last changed first: at least `needed` items if
+        there are so many."""
         limit = _NO_LIMIT if op.filter or op.query else needed
         entries = self.store.search((_ITEMS, *op.namespace_prefix), "", limit=limit, prefix=True)
         return (entry for entry in entries if matches_filter(entry.metadata["value"], op.filter))
 
     def _nearest_items(self, op: SearchOp, needed: int) -> Iterator[tuple[float, MemoryEntry]]:
-        """Yield (score, item) of the `needed` items nearest to the query, best first."""
+        """Yield (score, item) of the items nearest to the query in meaning, best first, at most `needed`."""
         limit = 4 * needed
         while True:
             parts = self._parts(op, limit)
@@ -296,7 +306,7 @@ class HivemindStore(BaseStore):
                     self._put(op, texts)
 
     def _texts(self, op: PutOp) -> list[str]:
-        """Return the texts of an item to embed: the distinct, non-blank texts at its paths."""
+        """Return the texts of an item to embed: the distinct, non-blank texts at the item's paths; [] without an embedder."""
         if op.value is None or op.index is False or self.store.embeddings.embedder is None:
             return []
         paths = self._paths if op.index is None else [tokenize_path(path) for path in op.index]
@@ -325,7 +335,8 @@ class HivemindStore(BaseStore):
         )
 
     def _extend_lifetime(self, entries: Sequence[MemoryEntry]) -> None:
-        """Set items' expiry to their `ttl` from now, because they were read."""
+        """Set the expiry of items that were just read to their `ttl` (in minutes) from now. Items without a `ttl` never
+        expire."""
         for entry in entries:
             if entry.metadata["ttl"] is not None:
                 expires = self.store.now() + timedelta(minutes=entry.metadata["ttl"])
@@ -335,7 +346,7 @@ class HivemindStore(BaseStore):
 
 
 def _part(key: str, number: int) -> str:
-    """Return the key of the entry that has an item's text with this number."""
+    """Return the key of the entry that holds the text with this number of the item `key`."""
     return f"{hashlib.sha256(key.encode()).hexdigest()}.{number}"
 
 

@@ -14,7 +14,7 @@ _STEP, _HEIGHT = 3, 18  # of a sparkline
 
 
 def draw_budget(parts: Sequence[tuple[str, int]], budget: int, *, is_standalone: bool = False) -> Shape:
-    """Draw `parts` (name, tokens) and the free tokens as one bar, from left to right, with a legend below."""
+    """Draw `parts` (name, tokens) and the tokens left of `budget` as one bar, from left to right, with a legend below."""
     used = sum(tokens for _, tokens in parts)
     scale = _WIDTH / max(budget, used, 1)
     x, shapes, legend = 0.0, [], []
@@ -45,7 +45,8 @@ def draw_budget(parts: Sequence[tuple[str, int]], budget: int, *, is_standalone:
 
 
 def budget_parts(preview: Preview) -> list[tuple[str, int]]:
-    """Return the parts of a context as (name, tokens): first the system message, tools and task, then each kind of block."""
+    """Return the parts of a context as (name, tokens): first the system message, tools and task together, then each
+    kind of block."""
     kinds: dict[str, int] = defaultdict(int)
     for choice in preview.choices():
         if choice["in"]:
@@ -56,7 +57,7 @@ def budget_parts(preview: Preview) -> list[tuple[str, int]]:
 
 
 def sparkline(heights: Sequence[int], unit: str) -> Shape:
-    """Draw a bar for each number. A zero is a thin line. The title is the sum of the numbers and `unit`."""
+    """Draw a bar for each number of `heights`; a zero is a thin line. The title is their sum with `unit`, as in "12 turns"."""
     highest = max(heights, default=0)
     bars = [
         element(

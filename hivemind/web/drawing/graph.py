@@ -1,7 +1,7 @@
-"""Draws a reasoning graph in layers, from the task on the left to the findings on the right.
+"""Draw a reasoning graph in layers, from the task on the left to the findings on the right.
 
-A draft and its published copy are one box. Of a large graph, only the nodes nearest to the task are drawn. A number next
-to a box counts the hidden nodes below the box, and links to a drawing in which the box is open.
+A draft and its published copy are one box. Of a large graph, only the nodes nearest to the task are drawn. A number
+next to a box counts the hidden nodes below it, and links to a drawing that shows its children.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KINDS = {NodeKind.TASK: "task", NodeKind.SUBTASK: "step", NodeKind.EVIDENCE: "e
 
 @dataclass(slots=True)
 class _Box:
-    """The box of a node, or of a draft and its published copy, with the box's position."""
+    """The box of a node, with its texts and its position. A draft and its published copy have one box together."""
 
     node: ReasoningNode
     lines: list[str]
@@ -54,7 +54,7 @@ def draw_graph(
 ) -> Shape:
     """Draw a graph. Once `max_nodes` nodes are drawn, add only the children of the nodes in `open_ids`.
 
-    `link` maps a node's id to the address of a drawing in which that node is open, too.
+    `link` maps a node's id to the address of a drawing that also has this node's children (None: no links).
     """
     draft_ids = _find_drafts(graph)
     parents = _find_parents(graph, draft_ids)
@@ -77,7 +77,7 @@ def _find_drafts(graph: ReasoningGraph) -> dict[int, int]:
 
 
 def _find_parents(graph: ReasoningGraph, draft_ids: dict[int, int]) -> dict[int, int | None]:
-    """Map each drawn node to its parent in the drawing, None for a root. The nodes are in the order of the graph."""
+    """Map each node of the drawing to its parent there, None for a root. The nodes are in the order of the graph."""
     drawn_ids = {draft_ids.get(node.node_id, node.node_id) for node in graph.drawn_nodes()}
     parents: dict[int, int | None] = {}
     for number in graph.in_order():

@@ -20,7 +20,7 @@ def masked_line(text: object) -> str:
 
 
 class Shape(str):
-    """SVG markup, in which all texts are escaped already."""
+    """SVG markup. All texts in it are escaped already."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ def _format_attribute(value: object) -> object:
 def picture(
     width: float, height: float, title: str, *children: Shape, is_standalone: bool = False, class_: str = "drawing"
 ) -> Shape:
-    """Return a complete drawing. A standalone drawing, for a file, contains the style sheet and a background."""
+    """Return a complete drawing of the shapes. A standalone drawing, for a file, contains the style sheet and a background."""
     style_parts = [
         element("style", Shape(_style_sheet())),
         element("rect", class_="ground", width="100%", height="100%"),
@@ -63,7 +63,8 @@ def picture(
 
 @cache
 def _style_sheet() -> str:
-    """Return the style sheet for a file. Its variables are replaced, since some viewers do not support variables."""
+    """Return the style sheet for a standalone file. Its CSS variables are replaced by their values, since some viewers
+    do not support variables."""
     style_sheet = _STYLE.read_text("utf-8")
     colours = dict(re.findall(r"(--d-\w+): (#\w+)", style_sheet.partition("@media")[0]))
     rules = [line for line in style_sheet.splitlines() if line.startswith(".") and line.rstrip().endswith("}")]
@@ -71,7 +72,7 @@ def _style_sheet() -> str:
 
 
 def text_width(text: str, size: float) -> float:
-    """Estimate the width of a text in a proportional font."""
+    """Estimate the width of a text in a proportional font of this size, in the same unit."""
     units = 0.0
     for char in text:
         if unicodedata.east_asian_width(char) in "WF":
@@ -86,7 +87,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def fit_text(text: str, width: float, size: float) -> str:
-    """Cut a text to at most `width`; a cut text ends with an ellipsis."""
+    """Cut a text to at most `width`, in a font of this size. A cut text ends with an ellipsis."""
     text = masked_line(text)
     if text_width(text, size) <= width:
         return text
@@ -97,7 +98,7 @@ def fit_text(text: str, width: float, size: float) -> str:
 
 
 def wrap_text(text: str, width: float, size: float, max_lines: int) -> list[str]:
-    """Break a text into at most `max_lines` lines, between words if possible, and cut the rest."""
+    """Break a text into at most `max_lines` lines of at most `width`, between words if possible. The rest is cut."""
     lines: list[str] = []
     line = ""
     words = masked_line(text).split(" ")

@@ -21,7 +21,7 @@ _MAX_TURNS = 2_000
 
 @frozen
 class Span:
-    """A turn of an agent: its begin and end in seconds since the epoch, its number, its calls and its step."""
+    """A turn of an agent: its begin and end in seconds since 1970, its number, its calls and its step."""
 
     agent: str
     begin: float
@@ -32,7 +32,7 @@ class Span:
 
 
 def draw_timeline(spans: Sequence[Span], *, is_standalone: bool = False) -> Shape:
-    """Draw the timeline of the newest 2,000 turns."""
+    """Draw the timeline of the newest 2,000 turns. A standalone drawing, for a file, contains the style sheet."""
     visible_spans = sorted(spans, key=lambda span: (span.begin, span.turn))[-_MAX_TURNS:]
     if not visible_spans:
         return picture(_WIDTH, _TOP_MARGIN, "No turns", is_standalone=is_standalone)
@@ -100,7 +100,7 @@ def spans_of(transcript: Transcript) -> list[Span]:
 
 
 def _work_stretches(spans: Sequence[Span]) -> list[tuple[float, float]]:
-    """Join the spans between long pauses into stretches, and return the begin and end of each."""
+    """Join spans with short pauses between them into stretches of work. Return the begin and end of each stretch."""
     work = sum(span.end - span.begin for span in spans)
     max_pause = max(2.0, work * _PAUSE_SHARE)
     stretches: list[list[float]] = []

@@ -1,1 +1,1 @@
-"""The pages. For each page, a function makes a template's name and context from the site and the query."""
+"""The pages. For each page, a function returns the name and the context of its template, from the site and the query."""

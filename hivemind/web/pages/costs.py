@@ -18,7 +18,8 @@ _MAX_ROWS = 100
 
 
 def show_costs(site: Site, query: PageQuery) -> Page:
-    """Build a table of the costs of the last `days` days `by` agent, task or model, and curves of the highest costs."""
+    """Build a table of the costs of the last `days` days `by` agent, task or model (parameters of the query), and
+    curves of the highest costs."""
     grouping, days = query.choice("by", _GROUPINGS, "agent"), int(query.choice("days", _DAYS, "30"))
     today = int(time.time() // _DAY_S)
     usage = site.index.usage_by(grouping, (today - days + 1) * _DAY_S)
@@ -47,7 +48,10 @@ def show_costs(site: Site, query: PageQuery) -> Page:
 
 
 def _curve_json(usage: dict[tuple[int, str], TokenUse], names: list[str], today: int, days: int, unit: str) -> str:
-    """Return the data of the curves as JSON: the days, and for each name the value on each day."""
+    """Return the data of the curves as JSON: the days up to `today`, and for each name its value in `unit` on each day.
+
+    Only the first names have a curve of their own; one curve has the sum of the others.
+    """
     span = range(today - days + 1, today + 1)
     curve_names, other_names = names[:_MAX_CURVES], set(names[_MAX_CURVES:])
     lines = [(name, [getattr(usage.get((day, name), TokenUse()), unit) for day in span]) for name in curve_names]

@@ -24,7 +24,8 @@ _VALUE_CHARS = 200
 
 
 def show_journal(site: Site, query: PageQuery) -> Page:
-    """Build a list of the events before number `before`, filtered by `kind` (or its first part), `agent` and `task`."""
+    """Build a list of the events before number `before`, filtered by `kind` (or its first part), `agent` and `task`,
+    all in the query."""
     hive = site.hive
     newest = hive.journal.seq
     before = min(query.number("before") or newest + 1, newest + 1)
@@ -45,8 +46,8 @@ def show_journal(site: Site, query: PageQuery) -> Page:
 def _search_back(hive: Hive, before: int, filters: Mapping[str, str]) -> tuple[list[tuple[Event, int | None]], int]:
     """Search backwards for matching events, up to a number of events and a time limit.
 
-    Return the events, newest first, each with its time, and the number of the oldest event that was examined. An event
-    without a time has that of the event before it, None if that is unknown.
+    Return the matches as (event, time), newest first, and the number of the oldest event that was examined. Times are
+    in seconds since 1970. An event without a time has that of the event before it, None if this is unknown.
     """
     rows: list[tuple[Event, int | None]] = []
     deadline = time.monotonic() + _SEARCH_S
@@ -93,7 +94,7 @@ def _format_payload(payload: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _active_task_signals(site: Site) -> list[tuple[str, list[SignalFound]]]:
-    """Return the signals of each active task, the most severe first."""
+    """Return (task id, signals) of each active task. Signals are remarks of rules about a task's graph, the most severe first."""
     signals_by_task = []
     for task in [open_task for open_task in site.watch.snapshot().open_tasks if open_task.state is TaskState.ACTIVE][
         :_MAX_TASKS

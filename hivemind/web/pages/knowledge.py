@@ -17,7 +17,7 @@ _TEXT_CHARS = 700
 
 
 def show_knowledge(site: Site, query: PageQuery) -> Page:
-    """Build a list of all documents, and the hits of the search `q` with their reasons."""
+    """Build a list of all documents. If the query has a search `q`, add its hits with the reasons for each."""
     documents, text = site.hive.documents, query.get("q", "").strip()[:500]
     hits: list[dict[str, Any]] = []
     roots: list[dict[str, Any]] = []
@@ -50,7 +50,7 @@ def show_knowledge(site: Site, query: PageQuery) -> Page:
 
 
 def show_document(site: Site, node_id: str, query: PageQuery) -> Page:
-    """Build the page of a document's tree, or of the tree below one node. Raises UserError if the node does not exist."""
+    """Build the page of a document's tree, or of the tree below one node of it. Raises UserError if the node does not exist."""
     documents = site.hive.documents
     top = documents.find(node_id) if documents.database.was_made else None
     if top is None:
@@ -90,7 +90,7 @@ def _confidence_level(entry: MemoryEntry) -> str | None:
 
 
 def show_memory(site: Site, query: PageQuery) -> Page:
-    """Build a list of memories, newest first, or the hits of the search `q` with their reasons."""
+    """Build a list of memories, newest first. If the query has a search `q`, list its hits with the reasons for each."""
     store, text = site.hive.memory, query.get("q", "").strip()[:500]
     namespace = query.get("namespace", "")
     entries, namespace_counts = [], Counter[str]()

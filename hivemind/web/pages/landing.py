@@ -1,4 +1,5 @@
-"""The page of landing: the queue, an entry's changes, the output of its check, and what a person decides about it."""
+"""The page of landing, the merging of finished work: the queue, a task's changes, the output of its check, and the
+person's decisions."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _LOG_BYTES = 16_384
 
 
 def show_landing(site: Site, query: PageQuery) -> Page:
-    """Build the page. `open` selects the task whose changes and output are shown, by default the first of the queue."""
+    """Build the page of landing. The query's `open` selects the task whose changes and output are shown, by default the
+    first of the queue."""
     report = report_landing(site.hive)
     rows = (*report.queue, *report.returned)
     opened = next((row for row in rows if row.task.id == query.get("open")), rows[0] if rows else None)
@@ -40,7 +42,7 @@ def show_landing(site: Site, query: PageQuery) -> Page:
 
 
 def _log_tail(task: Task) -> str:
-    """Return the end of the output of a task's check; empty if there is none."""
+    """Return the end of the output of the check of a task's work before it is merged; "" if there is none."""
     with suppress(OSError), open(task.path / LOG, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))
         return file.read().decode("utf-8", "replace")
@@ -48,7 +50,8 @@ def _log_tail(task: Task) -> str:
 
 
 def _changed_files(hive: Hive, task: Task | None) -> list[dict[str, Any]]:
-    """Return the changed files of a task with the lines of their diffs, bounded in number and length."""
+    """Return the path and the diff's lines of each file that a task has changed. Number and length are bounded. Without
+    a task, return []."""
     if task is None:
         return []
     return [
@@ -60,7 +63,8 @@ def _changed_files(hive: Hive, task: Task | None) -> list[dict[str, Any]]:
 
 
 def _file_context(diff: str) -> dict[str, Any]:
-    """Return the path of a file's diff, its lines from the first hunk on, and how many are added and removed."""
+    """Return the template's values for one file's diff: path, lines from the first hunk on, number of lines left out,
+    of added and of removed ones."""
     header, mark, body = diff.removeprefix("diff --git ").partition("\n@@")
     lines = f"@@{body}".splitlines() if mark else header.splitlines()[1:]
     shown_lines = "\n".join(lines)[:_FILE_CHARS].splitlines()

@@ -7,7 +7,7 @@ from hivemind.web.site import Page, PageQuery, Site
 
 
 def show_lessons(site: Site, query: PageQuery) -> Page:
-    """Build the list of lessons of all roots or of `root`: waiting lessons first, retired lessons last."""
+    """Build the list of lessons of all roots, or of the query's `root`: waiting lessons first, retired lessons last."""
     order = ("waiting", "live", "foreign", "retired")
     books = {
         book.name: sorted(book.read(), key=lambda record: order.index(record.state)) for book in all_books(site.hive)

@@ -34,7 +34,8 @@ def show_own_mailbox(site: Site, query: PageQuery) -> Page:
 
 
 def show_mailbox(site: Site, box: str, query: PageQuery) -> Page:
-    """Build a list of the letters in one folder of a mailbox, newest first; with `q`, only letters with these words."""
+    """Build a list of the letters in one folder of the mailbox `box`, newest first. If the query has a `q`, list only
+    letters with these words."""
     hive = site.hive
     inbox = hive.mail.mailboxes.get(box)
     months = [month for kind in DATED if query.get("folder", "").startswith(kind) for month in inbox.months(kind)]
@@ -66,7 +67,7 @@ def list_mailboxes(site: Site) -> list[tuple[str, int]]:
 
 
 def _list_folder(hive: Hive, box: str, folder: str) -> list[tuple[str, bool]]:
-    """Return a folder's files, newest first, as (name, True if in `new`). Cached until the folder changes."""
+    """Return a folder's files, newest first, as (name, True if in `new`). The list is cached until the folder changes."""
     maildir = hive.mail.mailboxes.get(box, folder)
     stamp = []
     for path in (maildir.new, maildir.cur):
@@ -104,7 +105,10 @@ def _time_prefix(maildir: Maildir, name: str, is_new: bool) -> str:
 def _search_folder(
     hive: Hive, box: str, folder: str, entries: list[tuple[str, bool]], text: str, start: int
 ) -> tuple[list[MessageSummary], int]:
-    """Return the letters from entry `start` on that contain the words of `text`, and the index of the next entry to examine."""
+    """Return the letters from entry `start` on that contain the words of `text`, and the index at which the next search goes on.
+
+    The search ends after a page of letters or a time limit.
+    """
     maildir, words = hive.mail.mailboxes.get(box, folder), text.casefold().split()
     summaries: list[MessageSummary] = []
     deadline = time.monotonic() + _SEARCH_S

@@ -25,7 +25,8 @@ _MAX_NEEDS = 12
 
 
 def show_first_page(site: Site, query: PageQuery) -> Page:
-    """Build the first page. The query's `state` and `q` filter its board of tasks, `sort` sorts it, `page` selects a part."""
+    """Build the first page. The query filters the board of tasks by `state` and text `q`, sorts it by `sort`, and
+    selects its `page`."""
     snapshot = site.watch.snapshot()
     board = _task_board(site, snapshot, query)
     needs = snapshot.needs
@@ -41,7 +42,8 @@ def show_first_page(site: Site, query: PageQuery) -> Page:
 
 
 def agent_rows(site: Site, agents: Sequence[AgentOverview]) -> list[dict[str, Any]]:
-    """Return a row for each agent, with today's usage and a sparkline of the last six hours. Working agents come first."""
+    """Return a row for each agent with today's usage and a sparkline (small bar chart) of the last six hours. Running
+    agents come first."""
     moment = time.time()
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
     last_slot = int(moment // SLOT_S)

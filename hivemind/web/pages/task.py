@@ -66,7 +66,7 @@ def show_task(site: Site, task_id: str, query: PageQuery) -> Page:
 
 
 def _read_task(hive: Hive, task_id: str) -> Task | TaskSummary:
-    """Return the task, or only a summary if the task's files are unreadable."""
+    """Return the task. If its files cannot be read, return only a summary. Raises UserError if there is no such task."""
     try:
         return hive.tasks.get(task_id)
     except TaskProblem:
@@ -114,12 +114,12 @@ def _task_context(site: Site, task: Task, query: PageQuery) -> dict[str, Any]:
 
 
 def graph_link(task_id: str, open_ids: list[int]) -> str:
-    """Return the address of the task's page on which the graph's nodes `open_ids` are open."""
+    """Return the address of a task's page on which the children of the graph's nodes `open_ids` are drawn, too."""
     return f"./tasks/{task_id}?open={','.join(map(str, open_ids))}#graph"
 
 
 def read_transcript(task: Task) -> Transcript:
-    """Return the task's transcript. If the transcript is in memory, only new records are read."""
+    """Return the task's transcript. If an earlier call has read it, only new records are read."""
     reader = _conversations[task.id] = _conversations.pop(task.id, TranscriptReader())
     while len(_conversations) > _MAX_CONVERSATIONS:
         _conversations.popitem(last=False)
@@ -137,7 +137,7 @@ def read_graph(hive: Hive, task: Task) -> ReasoningGraph | None:
 
 
 def _steps(state: JournalState, task_id: str) -> list[tuple[Step, str | None]]:
-    """Return the task's steps, each with the holder of its lease."""
+    """Return the task's steps, each with the agent that holds its lease; None if nobody does."""
     step_leases = ((step, state.lease(step.id)) for step in state.steps_of(task_id))
     return [(step, None if lease is None else lease.holder_agent_id) for step, lease in step_leases]
 
@@ -182,7 +182,7 @@ def _files(hive: Hive, folder: Path) -> list[str]:
 
 
 def _diffs(hive: Hive, task: Task) -> list[tuple[str, list[str]]]:
-    """Return each of the task's branches and the lines of its diff."""
+    """Return (branch, lines of its diff) for each of the task's branches. Return [] if git fails."""
     with suppress(HivemindError, OSError):
         return [(branch, text[:_DIFF_CHARS].splitlines()) for branch, text in branch_diffs(hive, task) if text]
     return []
@@ -212,7 +212,7 @@ def show_turn(site: Site, task_id: str, number: str) -> Page:
 
 
 def show_file(site: Site, query: PageQuery) -> Page:
-    """Build the page of a file around the quoted lines. Raises UserError if agents may not read the file."""
+    """Build the page of a file around the lines that the query names. Raises UserError if agents may not read the file."""
     path = query.get("path", "")
     first = query.number("first", 1)
     last = max(first, query.number("last", first))
