@@ -134,16 +134,15 @@ class WorkingMemory:
             | ({} if content.error is None else {"content": ""})
             for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
         ]
-        weak_questions = [
-            question
-            for question in questions
-            if all(block.metadata.get("answers", {}).get(question, 0) < 1 for block in blocks)
-        ]
-        gaps = [
-            describe_gap(*self._hive.documents.meaning()) if questions else "",
-            _LEFT_OUT if is_left_out else "",
-            *map(self._hive.documents.language_gap, weak_questions),
-        ]
+        gaps = [describe_gap(*self._hive.documents.meaning()) if questions else "", _LEFT_OUT if is_left_out else ""]
+        for question in questions:
+            near = {
+                str(entry["content"]): entry["metadata"]["answers"][question]
+                for entry in entries
+                if question in entry["metadata"].get("answers", {})
+            }
+            if all(confidence < 1 for confidence in near.values()):
+                gaps.append(self._hive.documents.language_gap(question, near))
         return entries, " ".join(filter(None, dict.fromkeys(gaps)))
 
     def select(

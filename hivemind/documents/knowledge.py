@@ -358,7 +358,7 @@ class Knowledge:
         context: str = "",
         without: Collection[str] = (),
     ) -> list[Passage]:
-        """Return the passages that answer a question best, best first; [] if no passage is relevant.
+        """Return the passages that answer a question best, best first; if none answers, the nearest as weak ones.
 
         `scope` limits the search to files or folders (default: knowledge/), searched as of their last sync. The query
         may contain any characters. Words of `context` count half. The files `without` are not searched.
