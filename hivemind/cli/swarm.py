@@ -198,8 +198,11 @@ def up(
             "active": result.active_count,
         }
         hive = Hive.look(layout.root)
-        notes = {task: hive.tasks.listing.kept_values(task).get("unanswered") for task in result.done}
-        unanswered = {task: note for task, note in notes.items() if note}
+        unanswered = dict[str, str]()
+        for task in result.done:
+            with contextlib.suppress(UserError):  # archived or deleted meanwhile
+                if note := hive.tasks.get(task).unanswered:
+                    unanswered[task] = note
         record["unanswered"] = _reason_records([*unanswered.items()])
         gap = search_gap(hive) if result.done else ""
         return CommandOutput(record, _result_lines(result, until_idle, unanswered, gap), status)
