@@ -47,9 +47,7 @@ SOURCE = "memory"
 """The prefix of a memory's location: `memory:memories/researcher-1/pref_food`."""
 _MAX_TOKENS = 1_000
 _MAX_HITS = 20
-_ATTACHMENT_WORDS = (
-    "attached attachment enclosed file document letter log note text angehängt Anhang Anlage Datei Notiz steht"
-)
+_ATTACHMENT_WORDS = "attached attachment file document letter log note text angehängt Anhang Anlage Datei Notiz steht"
 _MAX_QUERY_CHARS = 2_000  # a letter may be as long as a book
 _log = logging.getLogger(__name__)
 
@@ -225,7 +223,7 @@ def _with_attachments_first(
     level = passages[0].confidence.level if passages else "weak"
     if level == "sure" or not attached:
         return passages
-    first = [_as_answer(passage) for passage in attached if _has_all_words(hive, passage, question)]
+    first = [_as_likely(passage) for passage in attached if _has_all_words(hive, passage, question)]
     first = first or ([attached[0]] if level == "weak" else [])
     places = {(passage.path, passage.quote, passage.node_id) for passage in first}
     others = [passage for passage in passages if (passage.path, passage.quote, passage.node_id) not in places]
@@ -241,11 +239,9 @@ def _has_all_words(hive: Parts, passage: Passage, question: str) -> bool:
     return bool(words) and hive.memory.coverage(words, text) == 1
 
 
-def _as_answer(passage: Passage) -> Passage:
+def _as_likely(passage: Passage) -> Passage:
     reason = f"{passage.confidence.reason}; it is attached to the task"
-    return replace(
-        passage, confidence=replace(passage.confidence, value=max(1.0, passage.confidence.value), reason=reason)
-    )
+    return replace(passage, confidence=Confidence(max(1.0, passage.confidence.value), reason))
 
 
 def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:

@@ -203,9 +203,8 @@ def find_passages(
     source = Units(sql, stemmer, query.text, keys=keys, without=without)
 
     def are_near(_: Query, candidates: Sequence[Candidate]) -> list[bool]:
-        return (
-            [*map(_passage_answers, candidates)] if any(map(_passage_answers, candidates)) else [True] * len(candidates)
-        )
+        answers = [*map(_passage_answers, candidates)]
+        return answers if any(answers) else [True] * len(candidates)
 
     hits, parsed_query = engine.search(sql, source, query, limit, candidate_filter=are_near)
     terms = {term.stem: term.weight for term in parsed_query.terms}

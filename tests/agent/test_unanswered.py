@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 
 import pytest
 
 from hivemind import Hive
 from hivemind.masking import MASK, MASK_NOTE
+from hivemind.web.index import PageIndex
 from tests.agent.conftest import Crew, until_idle
 
 BOATS = "# Boats\n\n" + "\n\n".join(
@@ -15,7 +17,7 @@ BOATS = "# Boats\n\n" + "\n\n".join(
     for name, rock in (("Alma", "reef"), ("Greta", "sandbank"), ("Berta", "pier"), ("Frieda", "buoy"))
 )
 PUMP = (
-    "# Pumps\n\nThe bilge pump stops after a night at the quay because its battery is empty. Charge the battery at noon, with"
+    "# Pumps\n\nThe bilge pump stops when its battery is empty, which it is after a night. Charge the battery at noon, with"
     " the lamp that is in the shed behind the harbour office.\n"
 )
 
@@ -43,9 +45,10 @@ def places(result: str) -> list[str]:
 
 
 def test_a_question_that_refers_to_the_sentence_before_it_is_searched_with_that_sentence(crew: Crew) -> None:
-    result = result_of(crew, "The bilge pump stops after the night at the quay. How do I avoid it?\n")
+    (crew.root / "knowledge/tone.md").write_text("# Tone\n\nAvoid bitter words, and avoid long letters.\n")
+    result = result_of(crew, "After the night at the quay the bilge pump is dead. How do I avoid it?\n")
     assert places(result)[0].startswith("knowledge/pump.md:")
-    assert "has the words bilge, pump, stops, night, quay" in result
+    assert "The first quote has the words night, bilge, pump" in result
 
 
 def test_a_question_with_words_of_its_own_is_searched_for_by_these(crew: Crew) -> None:
@@ -98,8 +101,13 @@ def test_a_finished_task_says_how_many_of_its_questions_have_no_answer(crew: Cre
     questions = ["Who is the queen of Sheba?", "When is the bilge pump battery empty?"]
     result_of(crew, "\n".join(f"* {question}" for question in questions[:count]))
     note = f"no answer to 1 of {count} question{'s' if count > 1 else ''}"
-    [summary] = Hive.open(crew.root).tasks.list("done")
+    hive = Hive.open(crew.root)
+    [summary] = hive.tasks.list("done")
     assert summary.unanswered == note
+    with closing(PageIndex(crew.root)) as index:
+        assert index.sync(30)
+        [row], _ = index.ended_tasks(["done"], "", "newest", 10, 0)
+    assert row.note == note
 
 
 def test_a_task_whose_questions_are_answered_at_the_next_attempt_says_nothing_of_them(crew: Crew) -> None:

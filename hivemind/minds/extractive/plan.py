@@ -26,9 +26,8 @@ _SIGNATURE = re.compile(
     r"(?:\n[^?\n]{0,60}){0,5}\s*\Z"
 )
 _REFERENCE = re.compile(
-    r"\b(?:it|this|that|these|those|them|they|its|their)\b|\b(?:es|dies(?:e[mnrs]?)?|ihn|ihm|ihnen|da(?:für|gegen|mit|ran|rauf|von|zu)"
-    r"|das(?=\W*$))\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:it(?! possible| take)|this|that|these|those|them|they|its|their|es|dies(?:e[mnrs]?)?|ihn|ihm|ihnen"
+    r"|da(?:für|gegen|mit|ran|rauf|von|zu)|das(?=\W*$))\b"
 )
 """Matches words by which a question refers to the sentence before it."""
 _MAX_OWN_WORDS = 2
