@@ -45,6 +45,9 @@ def places(result: str) -> list[str]:
 
 
 def test_a_question_that_refers_to_the_sentence_before_it_is_searched_with_that_sentence(crew: Crew) -> None:
+    (crew.root / "knowledge/boats.md").write_text(
+        BOATS.replace("avoids the", "spends its first night at the quay by the")
+    )
     (crew.root / "knowledge/tone.md").write_text("# Tone\n\nAvoid bitter words, and avoid long letters.\n")
     result = result_of(crew, "After the night at the quay the bilge pump is dead. How do I avoid it?\n")
     assert places(result)[0].startswith("knowledge/pump.md:")
