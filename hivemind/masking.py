@@ -292,13 +292,8 @@ def _mask_in_word(match: re.Match[str]) -> str:
 def _mask_in_address(match: re.Match[str]) -> str:
     """Mask the password of an address, unless it is too short for a secret, a placeholder or the user's name."""
     user, password = match["user"], match["password"]
-    is_example = (
-        len(password) < _MIN_LENGTH
-        or password == user
-        or password.lower() in _HARMLESS_VALUES
-        or _PLACEHOLDER.fullmatch(password) is not None
-    )
-    return match[0] if is_example else _mask_in_word(match)
+    is_example = len(password) < _MIN_LENGTH or password == user or password.lower() in _HARMLESS_VALUES
+    return match[0] if is_example or _PLACEHOLDER.fullmatch(password) else _mask_in_word(match)
 
 
 def _replacement(secret: str) -> str:

@@ -47,6 +47,7 @@ SOURCE = "memory"
 """The prefix of a memory's location: `memory:memories/researcher-1/pref_food`."""
 _MAX_TOKENS = 1_000
 _MAX_HITS = 20
+_OWN = "; it is attached to the task"
 _ATTACHMENT_WORDS = "attached attachment file document letter log note text angehängt Anhang Anlage Datei Notiz steht"
 _MAX_QUERY_CHARS = 2_000  # a letter may be as long as a book
 _log = logging.getLogger(__name__)
@@ -202,7 +203,8 @@ def document_blocks(
         )
         passages, is_wrong_among_best = search(scope)
         if focus.attachments:
-            passages = _with_attachments_first(hive, planned.search_text, passages, search(focus.attachments)[0])
+            attached = search(focus.attachments)[0] or hive.knowledge.beginnings(focus.attachments, limit)
+            passages = _with_attachments_first(hive, planned.search_text, passages, attached)
         is_left_out |= is_wrong_among_best
         best_score = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
@@ -223,10 +225,15 @@ def _with_attachments_first(
     level = passages[0].confidence.level if passages else "weak"
     if level == "sure" or not attached:
         return passages
-    first = [_as_likely(passage) for passage in attached if _has_all_words(hive, passage, question)]
-    first = first or ([attached[0]] if level == "weak" else [])
-    places = {(passage.path, passage.quote, passage.node_id) for passage in first}
-    others = [passage for passage in passages if (passage.path, passage.quote, passage.node_id) not in places]
+    first = [
+        replace(
+            passage, confidence=Confidence(max(1.0, passage.confidence.value), f"{passage.confidence.reason}{_OWN}")
+        )
+        for passage in attached
+        if _has_all_words(hive, passage, question)
+    ] or attached[: level == "weak"]
+    nodes = {passage.node_id for passage in first}
+    others = [passage for passage in passages if passage.node_id not in nodes]
     best_score = max((passage.score for passage in others), default=0.0) + 1.0
     return [*(replace(passage, score=best_score) for passage in first), *others]
 
@@ -237,11 +244,6 @@ def _has_all_words(hive: Parts, passage: Passage, question: str) -> bool:
     words = " ".join(word for word in significant_words(question) if word not in GENERIC_WORDS)
     text = " ".join((passage.text, *passage.titles, os.path.basename(passage.path), _ATTACHMENT_WORDS))
     return bool(words) and hive.memory.coverage(words, text) == 1
-
-
-def _as_likely(passage: Passage) -> Passage:
-    reason = f"{passage.confidence.reason}; it is attached to the task"
-    return replace(passage, confidence=Confidence(max(1.0, passage.confidence.value), reason))
 
 
 def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:

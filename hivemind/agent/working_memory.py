@@ -136,13 +136,10 @@ class WorkingMemory:
         ]
         gaps = [describe_gap(*self._hive.documents.meaning()) if questions else "", _LEFT_OUT if is_left_out else ""]
         for question in questions:
-            near = {
-                str(entry["content"]): entry["metadata"]["answers"][question]
-                for entry in entries
-                if question in entry["metadata"].get("answers", {})
-            }
-            if all(confidence < 1 for confidence in near.values()):
-                gaps.append(self._hive.documents.language_gap(question, near))
+            near = [entry for entry in entries if question in entry["metadata"].get("answers", {})]
+            if all(entry["metadata"]["answers"][question] < 1 for entry in near):
+                texts = [str(entry["content"]) for entry in near]
+                gaps.append(self._hive.documents.language_gap(question, texts))
         return entries, " ".join(filter(None, dict.fromkeys(gaps)))
 
     def select(

@@ -445,8 +445,7 @@ class TaskRun:
         """Record how many of the questions have no answer."""
         questions = [step for step in self.steps() if not step.is_implicit and step.todo.kind in ("ask", None)]
         count = sum(any(card.is_unanswered for card in self.trail.cards_of(step.id)) for step in questions)
-        noun = "question" if len(questions) == 1 else "questions"
-        note = f"no answer to {count} of {len(questions)} {noun}" if count else None
+        note = f"no answer to {count} of {len(questions)} question{'s' * (len(questions) > 1)}" if count else None
         if note != self._record.get("unanswered"):
             self.keep("unanswered", note)
 

@@ -72,10 +72,14 @@ def test_a_question_about_what_is_attached_is_answered_from_it(crew: Crew) -> No
     assert "it is attached to the task" in result
 
 
-def test_a_word_that_names_the_attachment_need_not_be_in_it(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HIVEMIND_EMBEDDER", "hashing")
+@pytest.mark.parametrize("embedder", ["none", "hashing"])
+def test_a_word_that_names_the_attachment_need_not_be_in_it(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch, embedder: str
+) -> None:
+    monkeypatch.setenv("HIVEMIND_EMBEDDER", embedder)
     result = result_of(crew, "What does the log say?\n", {"app.log": "ERROR the winch is jammed\n"})
     assert places(result)[0] == "tasks/done/t/files/app.log:1"
+    assert "Confidence: likely" in result
 
 
 def test_an_attachment_without_the_words_of_a_question_does_not_come_before_an_answer(crew: Crew) -> None:
