@@ -47,7 +47,6 @@ SOURCE = "memory"
 """The prefix of a memory's location: `memory:memories/researcher-1/pref_food`."""
 _MAX_TOKENS = 1_000
 _MAX_HITS = 20
-_OWN = "; it is attached to the task"
 _ATTACHMENT_WORDS = "attached attachment file document letter log note text angehängt Anhang Anlage Datei Notiz steht"
 _MAX_QUERY_CHARS = 2_000  # a letter may be as long as a book
 _log = logging.getLogger(__name__)
@@ -227,7 +226,8 @@ def _with_attachments_first(
         return passages
     first = [
         replace(
-            passage, confidence=Confidence(max(1.0, passage.confidence.value), f"{passage.confidence.reason}{_OWN}")
+            passage,
+            confidence=Confidence(max(1.0, passage.confidence.value), f"{passage.confidence.reason}; it is attached"),
         )
         for passage in attached
         if _has_all_words(hive, passage, question)

@@ -34,8 +34,7 @@ MIN_COVERED = 0.4
 """A passage answers if it covers at least this share of the question's words (rare words count more), …"""
 MIN_COSINE = 0.35
 """… or if its vector, or the vector of one of its sentences, has at least this cosine to the question."""
-_FAR = 0.5
-"""The greatest confidence of a passage that does not answer."""
+_FAR = 0.5  # the greatest confidence of a passage that does not answer
 
 
 def question_language(sql: sqlite3.Connection, text: str) -> str:

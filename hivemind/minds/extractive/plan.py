@@ -30,7 +30,6 @@ _REFERENCE = re.compile(
     r"|da(?:für|gegen|mit|ran|rauf|von|zu)|das(?=\W*$))\b"
 )
 """Matches words by which a question refers to the sentence before it."""
-_MAX_OWN_WORDS = 2
 _ADDITION = re.compile(r"(?m)^Added by \S+ at \S+:\n")
 _CONTEXT_WORDS = 60
 _MAX_QUESTION_CHARS = 2_000
@@ -49,7 +48,7 @@ class Question:
         """The text to search for: the question, and the sentence before it if the question refers to that and has few words
         of its own, such as "How do I avoid it?"."""
         own_words = [word for word in significant_words(self.text) if word not in GENERIC_WORDS]
-        if not self.context or len(own_words) > _MAX_OWN_WORDS or not _REFERENCE.search(self.text):
+        if not self.context or len(own_words) > 2 or not _REFERENCE.search(self.text):
             return self.text
         return f"{SENTENCE.split(self.context)[0]} {self.text}"
 
