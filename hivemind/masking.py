@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from hivemind.pattern import pattern
 
 MASK = "[masked]"
+MASK_NOTE = f"`{MASK}` replaces what looks like a secret in the file."
 _MIN_LENGTH = 6
 _DEPTH = 4
 _T = TypeVar("_T")
@@ -57,7 +58,11 @@ _PRIVATE_KEY = pattern(rf"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----{_KEY_
 """A private key. The end marker is optional, because a key that was cut off is a secret too."""
 # The group `kept` is not secret and stays.
 _BEARER = pattern(r"(?P<kept>[Bb]earer )[A-Za-z0-9._~+/=-]{16,}")
-_IN_ADDRESS = pattern(r"(?P<kept>://)[^\s/:@\"'\\]{1,64}:[^\s/@\"'\\]{3,}(?=@)")
+_IN_ADDRESS = pattern(r"(?P<kept>://)(?P<user>[^\s/:@\"'\\]{1,64}):(?P<password>[^\s/@\"'\\]{3,})(?=@)")
+_PLACEHOLDER = pattern(
+    r"[<{].*[>}]\]?|\[masked\]|\$\{?[A-Z_]+\}?|(?:[a-z]+_?)?(?:pass(?:word|wd)?|secret|token)(?:_[a-z]+)?|[a-z_]+_key"
+)
+"""Passwords that say what belongs there: `<password>`, `{pw}`, `$PASSWORD`, `mypass`."""
 _FORMS: tuple[tuple[str, str], ...] = (
     ("sk-", r"sk-(?=[A-Za-z_-]{0,200}+\d)[A-Za-z0-9_-]{16,}"),
     ("k_live_", r"[rs]k_live_[A-Za-z0-9]{16,}"),
@@ -240,7 +245,7 @@ def _mask_part(text: str, *, words: bool, inside: bool) -> tuple[str, bool]:
     if "earer " in text:
         text = _BEARER.sub(_mask_in_word, text)
     if "@" in text and "://" in text:
-        text = _IN_ADDRESS.sub(_mask_in_word, text)
+        text = _IN_ADDRESS.sub(_mask_in_address, text)
     return text, inside
 
 
@@ -288,6 +293,13 @@ def _mask_word(match: re.Match[str]) -> str:
 
 def _mask_in_word(match: re.Match[str]) -> str:
     return match["kept"] + MASK
+
+
+def _mask_in_address(match: re.Match[str]) -> str:
+    """Mask the password of an address, unless it is too short for a secret, a placeholder or the user's name."""
+    user, password = match["user"], match["password"]
+    is_example = len(password) < _MIN_LENGTH or password == user or password.lower() in _HARMLESS_VALUES
+    return match[0] if is_example or _PLACEHOLDER.fullmatch(password) else _mask_in_word(match)
 
 
 def _replacement(secret: str) -> str:

@@ -42,6 +42,21 @@ def test_a_key_is_masked_wherever_it_stands_and_the_rest_is_not(secret):
 def test_tokens_and_passwords_are_masked_in_their_places():
     assert mask("Authorization: Bearer abcdef1234567890.xyz") == f"Authorization: Bearer {MASK}"
     assert mask("postgres://bob:s3cret@host/db") == f"postgres://{MASK}@host/db"
+    assert mask("postgres://bob:sunshine@host/db") == f"postgres://{MASK}@host/db"
+
+
+@pytest.mark.parametrize(
+    "user_and_password",
+    ["scott:tiger", "user:password", "guest:guest", "rabbit_user:rabbit_user", "USER:PASSWORD", "<user>:<password>",
+     "{user}:{password}", "$USER:$PASSWORD", "${USER}:${DB_PASSWORD}", "me:my_secret", "aws_key:aws_secret_access_key"],
+)  # fmt: skip
+def test_a_password_in_an_address_that_is_an_example_is_no_secret(user_and_password):
+    assert mask(f"postgres://{user_and_password}@host/db") == f"postgres://{user_and_password}@host/db"
+
+
+@pytest.mark.parametrize("password", ["$ecr3t.4711", "monkey", "Password1", "kx%40jj5%2Fg", "tiger^5HHH", "pass4711"])
+def test_a_password_in_an_address_that_only_looks_like_a_placeholder_is_masked(password):
+    assert mask(f"postgres://bob:{password}@host/db") == f"postgres://{MASK}@host/db"
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,16 @@ from hivemind.errors import UserError
 from hivemind.longterm import MemorySearchResult, format_namespace, parse_namespace, shorten
 from hivemind.memory import ContextMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, Priority, SourceContent
 from hivemind.memory.loading import Source
-from hivemind.minds.extractive import plan_steps
+from hivemind.minds.extractive import Question, plan_steps
 from hivemind.presence.parts import Parts
 from hivemind.reasoning import SHARED
 from hivemind.search import Confidence, merge_hits
+from hivemind.search.words import significant_words
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.project import Project, earlier_results
 from hivemind.tools.documents import DOCUMENTS
 from hivemind.tools.memory import namespaces_of, run_with_repair
+from hivemind.words import GENERIC_WORDS
 
 ABOUT = 0.5
 """A text is about a question if it contains at least this share of the question's words."""
@@ -43,6 +47,7 @@ SOURCE = "memory"
 """The prefix of a memory's location: `memory:memories/researcher-1/pref_food`."""
 _MAX_TOKENS = 1_000
 _MAX_HITS = 20
+_ATTACHMENT_WORDS = "attached attachment file document letter log note text angehängt Anhang Anlage Datei Notiz steht"
 _MAX_QUERY_CHARS = 2_000  # a letter may be as long as a book
 _log = logging.getLogger(__name__)
 
@@ -194,12 +199,16 @@ def document_blocks(
     scope = [hive.layout.knowledge, *focus.attachments, *map(Path, more_files)]
     blocks: dict[str, KnowledgeMemoryBlock] = {}
     now, is_left_out = datetime.now(UTC), False
-    contexts = {question.text: question.context for question in plan_steps(focus.title, focus.text)}
+    plan = {question.text: question for question in plan_steps(focus.title, focus.text)}
     for question in questions:
-        context = contexts.get(question, "")
-        passages, is_wrong_among_best = hive.knowledge.search_completely(
-            question, limit, scope, context=context, without=without
+        planned = plan.get(question, Question(question))
+        search = partial(
+            hive.knowledge.search_completely, planned.search_text, limit, context=planned.context, without=without
         )
+        passages, is_wrong_among_best = search(scope)
+        if focus.attachments:
+            attached = search(focus.attachments)[0] or hive.knowledge.beginnings(focus.attachments, limit)
+            passages = _with_attachments_first(hive, planned.search_text, passages, attached)
         is_left_out |= is_wrong_among_best
         best_score = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
@@ -210,6 +219,36 @@ def document_blocks(
             merged_block = blocks.setdefault(block.id, block)
             merged_block.metadata.get("answers", {}).update(block.metadata.get("answers", {}))
     return list(blocks.values()), is_left_out
+
+
+def _with_attachments_first(
+    hive: Parts, question: str, passages: list[Passage], attached: list[Passage]
+) -> list[Passage]:
+    """Put the passages of a task's own attachments first that have all words of the question, unless another is sure; they
+    are at least likely. If nothing answers, the nearest of them comes first."""
+    level = passages[0].confidence.level if passages else "weak"
+    if level == "sure" or not attached:
+        return passages
+    first = [
+        replace(
+            passage,
+            confidence=Confidence(max(1.0, passage.confidence.value), f"{passage.confidence.reason}; it is attached"),
+        )
+        for passage in attached
+        if _has_all_words(hive, passage, question)
+    ] or attached[: level == "weak"]
+    nodes = {passage.node_id for passage in first}
+    others = [passage for passage in passages if passage.node_id not in nodes]
+    best_score = max((passage.score for passage in others), default=0.0) + 1.0
+    return [*(replace(passage, score=best_score) for passage in first), *others]
+
+
+def _has_all_words(hive: Parts, passage: Passage, question: str) -> bool:
+    """Check that a passage and the name of its file have all words of a question that are not generic. Words for an
+    attachment count as its name."""
+    words = " ".join(word for word in significant_words(question) if word not in GENERIC_WORDS)
+    text = " ".join((passage.text, *passage.titles, os.path.basename(passage.path), _ATTACHMENT_WORDS))
+    return bool(words) and hive.memory.coverage(words, text) == 1
 
 
 def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:

@@ -137,16 +137,15 @@ class WorkingMemory:
             | ({} if content.error is None else {"content": ""})
             for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
         ]
-        weak_questions = [
-            question
-            for question in questions
-            if all(block.metadata.get("answers", {}).get(question, 0) < 1 for block in blocks)
-        ]
         gaps = [
             describe_gap(*self._hive.documents.embedded_counts()) if questions else "",
             _LEFT_OUT if is_left_out else "",
-            *map(self._hive.documents.language_gap, weak_questions),
         ]
+        for question in questions:
+            near = [entry for entry in entries if question in entry["metadata"].get("answers", {})]
+            if all(entry["metadata"]["answers"][question] < 1 for entry in near):
+                texts = [str(entry["content"]) for entry in near]
+                gaps.append(self._hive.documents.language_gap(question, texts))
         return entries, " ".join(filter(None, dict.fromkeys(gaps)))
 
     def select(

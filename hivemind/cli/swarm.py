@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -198,8 +198,15 @@ def up(
             "interrupted": result.interrupted,
             "active": result.active_count,
         }
-        gap = search_gap(Hive.look(layout.root)) if result.done else ""
-        return CommandOutput(record, _result_lines(result, until_idle, gap), status)
+        hive = Hive.look(layout.root)
+        unanswered = dict[str, str]()
+        for task in result.done:
+            with contextlib.suppress(UserError):  # archived or deleted meanwhile
+                if note := hive.tasks.get(task).unanswered:
+                    unanswered[task] = note
+        record["unanswered"] = _reason_records([*unanswered.items()])
+        gap = search_gap(hive) if result.done else ""
+        return CommandOutput(record, _result_lines(result, until_idle, unanswered, gap), status)
 
     if detach:
         return _start_detached(layout, lambda ready: run(on_ready=ready).show(json))
@@ -308,8 +315,12 @@ def _reason_records(pairs: Sequence[tuple[str, str]], subject_key: str = "task")
     return [{subject_key: subject, "why": reason} for subject, reason in pairs]
 
 
-def _result_lines(result: SwarmResult, until_idle: bool, search_gap: str) -> Iterator[str]:
-    yield from (f"done    {task}: tasks/done/{task}/result.md" for task in result.done)
+def _result_lines(
+    result: SwarmResult, until_idle: bool, unanswered: Mapping[str, str], search_gap: str
+) -> Iterator[str]:
+    for task in result.done:
+        note = f"{unanswered[task]}: " if task in unanswered else ""
+        yield f"done    {task}: {note}tasks/done/{task}/result.md"
     yield from (f"failed  {task}: {one_line(reason)} (tasks/failed/{task}/error.md)" for task, reason in result.failed)
     yield from (f"parked  {task}: {one_line(reason)}" for task, reason in result.parked)
     counts = f"{len(result.done)} done, {len(result.failed)} failed, {len(result.parked)} parked"

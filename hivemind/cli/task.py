@@ -249,7 +249,7 @@ def _note(task: TaskSummary) -> str | None:
 
     parked = f"parked: {task.parked.reason}" if task.parked else None
     is_late = task.state not in ENDED and task.deadline is not None and task.deadline < datetime.now(UTC)
-    reason = landing_state(task) or task.error or task.problem or task.waiting or parked
+    reason = landing_state(task) or task.error or task.problem or task.waiting or parked or task.unanswered
     return "; ".join(filter(None, (reason, "its deadline is over" if is_late else None))) or None
 
 

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -481,13 +481,14 @@ class Docmem(DatabaseOwner):
         with self.database.read() as sql:
             return count_embedded(sql, self.meanings.embedder)
 
-    def language_gap(self, question: str) -> str:
-        """Return a warning (a sentence) if the question's language is not that of most documents, else ""."""
+    def language_gap(self, question: str, near_texts: Iterable[str] = ()) -> str:
+        """Return a warning (a sentence) if the question's language is neither that of most documents nor that of one of the
+        texts nearest to it, else ""."""
         with self.database.read() as sql:
             languages = file_languages(sql)
         documents_language = next((name for name, count in languages.items() if 2 * count > languages.total()), "")
         language = language_of(question, documents_language)
-        if not documents_language or language == documents_language:
+        if not documents_language or language in (documents_language, *map(language_of, near_texts)):
             return ""
         return (
             f"Most documents are in {documents_language.title()}, the question in {language.title()}: few words match."

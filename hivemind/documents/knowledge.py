@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import stat
@@ -37,7 +38,7 @@ from hivemind.documents.node import (
     is_utf8,
     uncitable_error,
 )
-from hivemind.documents.passages import Passage, passage_text
+from hivemind.documents.passages import Passage, passage_text, read_parts
 from hivemind.documents.tree import node_at, split_reference
 from hivemind.documents.verification import read_file, verify
 from hivemind.documents.wrong_quotes import WrongQuote, read_wrong_quotes
@@ -48,6 +49,7 @@ from hivemind.fs.backup import restore
 from hivemind.fs.leftovers import is_leftover
 from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout, template_folder
+from hivemind.search import Confidence
 
 _BATCH_NODES = 2_000  # nodes written per transaction: a commit per small file would take most of the time
 SHIPPED = Path(__file__).with_name("shipped_digests.txt")
@@ -297,6 +299,11 @@ def files_below(top: str | os.PathLike[str], *, links: bool = False) -> Iterator
         ]
 
 
+_BEGINNINGS = (
+    "SELECT n.seq FROM files f JOIN places p ON p.file_id = f.id JOIN nodes n ON n.id = p.node_id"
+    " WHERE p.leads = 1 AND f.path IN (SELECT value FROM json_each(?)) ORDER BY f.path, p.number LIMIT ?"
+)
+_BEGINNING = Confidence(0.0, "is at the beginning of its file")
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -364,7 +371,7 @@ class Knowledge:
         context: str = "",
         without: Collection[str] = (),
     ) -> list[Passage]:
-        """Return the passages that answer a question best, best first; [] if no passage is relevant.
+        """Return the passages that answer a question best, best first; if none answers, the nearest as weak ones.
 
         `scope` limits the search to files or folders (default: knowledge/). Files are searched with their content at
         the last sync. The query may contain any characters. Words of `context` count half. The files `without` are not
@@ -392,6 +399,13 @@ class Knowledge:
         wrong_passages = [passage for passage in passages if any(quote.is_in(passage) for quote in wrong_quotes)]
         is_left_out = any(passage in wrong_passages for passage in passages[:_BEST_HITS])
         return [passage for passage in passages if passage not in wrong_passages][:limit], is_left_out
+
+    def beginnings(self, paths: Iterable[Path], limit: int) -> list[Passage]:
+        """Return the first passages of files, as of their last sync, as weak ones."""
+        keys = [key for key in map(self.layout.relative, paths) if is_utf8(key)]
+        with self.docmem.database.read() as sql:
+            leads = [seq for (seq,) in sql.execute(_BEGINNINGS, (json.dumps(keys), limit))]
+            return [part.to_passage(0.0, "", _BEGINNING) for part in read_parts(sql, leads).values()]
 
     def _wrong_quotes(self) -> list[WrongQuote]:
         """Return the quotes that a person has called wrong, if a file still has the same content, perhaps under another path."""

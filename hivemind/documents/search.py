@@ -7,7 +7,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hivemind.documents import tree
@@ -34,6 +34,7 @@ MIN_COVERED = 0.4
 """A passage answers if it covers at least this share of the question's words (rare words count more), …"""
 MIN_COSINE = 0.35
 """… or if its vector, or the vector of one of its sentences, has at least this cosine to the question."""
+_FAR = 0.5  # the greatest confidence of a passage that does not answer
 
 
 def question_language(sql: sqlite3.Connection, text: str) -> str:
@@ -197,12 +198,18 @@ def find_passages(
     keys: Sequence[str],
     without: Collection[str] = (),
 ) -> list[Passage]:
-    """Return the passages of the files at or below `keys` that answer best, best first; equal scores by path and line."""
+    """Return the passages of the files at or below `keys` that answer best, best first; equal scores by path and line.
+
+    If none answers, return the nearest, with at most the confidence `_FAR`.
+    """
     stemmer = engine.stemmer_of(query.language)
     source = Units(sql, stemmer, query.text, keys=keys, without=without)
-    hits, parsed_query = engine.search(
-        sql, source, query, limit, candidate_filter=lambda _, candidates: [*map(_passage_answers, candidates)]
-    )
+
+    def are_near(_: Query, candidates: Sequence[Candidate]) -> list[bool]:
+        answers = [*map(_passage_answers, candidates)]
+        return answers if any(answers) else [True] * len(candidates)
+
+    hits, parsed_query = engine.search(sql, source, query, limit, candidate_filter=are_near)
     terms = {term.stem: term.weight for term in parsed_query.terms}
     passages = []
     for hit in hits:
@@ -210,6 +217,8 @@ def find_passages(
         near = None if hit.part_similarity is None else hit.part_similarity.position
         quote = quote_span(part.text, terms, stemmer, near)
         confidence = engine.rate_quote(parsed_query, hit, part.text[slice(*quote)], part.titles)
+        if not _passage_answers(hit.candidate):
+            confidence = replace(confidence, value=min(confidence.value, _FAR))
         passages.append(part.to_passage(round(hit.score, 6), hit.why, confidence, quote))
     return passages
 

@@ -57,6 +57,10 @@ class MindUnavailable(MindError):
         self.lost = lost
 
 
+UNANSWERED = "unanswered"
+"""The tag of a note that says of a step's question that it has no answer."""
+
+
 @frozen
 class ToolCall:
     """A tool call. The runtime validates the arguments and sets the caller's identity.

@@ -58,10 +58,10 @@ def stale_sources(hive: Parts, task: Task) -> Iterator[str]:
     linked hive are not checked."""
     if task.kept.get("hive"):
         return
-    done_folder, folder = f"{hive.layout.relative(hive.layout.done / task.id)}/", f"{hive.layout.relative(task.path)}/"
+    own_folder, folder = rf"^tasks/(?:active|done)/{re.escape(task.id)}/", f"{hive.layout.relative(task.path)}/"
     digests = {quote.path: quote.digest for quote in quotes_in(read_outcome(task.path) or "")}
     for path, quoted_digest in digests.items():
-        present_path = path.replace(done_folder, folder, 1) if path.startswith(done_folder) else path  # archived
+        present_path = re.sub(own_folder, lambda _: folder, path)  # the task has moved since, or is archived
         try:
             with open(open_inside(present_path, hive.layout.root, hive.config.read_roots(hive.layout)), "rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -17,6 +17,7 @@ from hivemind.boundary import boundary
 from hivemind.documents import Citation
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
+from hivemind.masking import MASK, MASK_NOTE
 from hivemind.minds import Usage
 from hivemind.taskrun.conversation import usage_of
 from hivemind.taskrun.quote_check import Review
@@ -181,6 +182,7 @@ def _section(finding: StepOutcome, title: str) -> Iterable[str]:
         yield ""
         yield f"— `{citation.place}` (sha256 {citation.digest[:12]})"
         yield ""
+        yield from (MASK_NOTE, "") if MASK in citation.text else ()
     if finding.command is not None:
         fence = _fence(finding.output or "")
         failure_note = f"ended with status {finding.status} and " if finding.status else ""

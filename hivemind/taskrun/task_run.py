@@ -429,21 +429,30 @@ class TaskRun:
         return [self._finding(step) for step in self.steps()]
 
     def _findings_when_done(self, *, has_answer: bool) -> list[StepOutcome]:
-        """Return the findings for the result. Citations of the task's own files get their paths in tasks/done/. If a mind
+        """Return the findings for the result. Places in the task's own files get their paths in tasks/done/. If a mind
         `has_answer` for a task without a plan, its last command is omitted."""
-        active_folder = self._hive.layout.relative(self.task.path)
-        done_folder = self._hive.layout.relative(self._hive.layout.done / self.task.id)
-
-        def as_done(citation: Citation) -> Citation:
-            is_inside = citation.path.startswith(f"{active_folder}/")
-            return replace(citation, path=done_folder + citation.path[len(active_folder) :]) if is_inside else citation
-
         reports = []
         for step, report in zip(self.steps(), self.findings(), strict=True):
             report = replace(report, command=None) if has_answer and step.is_implicit else report
             if not (step.is_implicit and report.is_empty):
-                reports.append(replace(report, citations=tuple(map(as_done, report.citations))))
+                citations = tuple(replace(cited, path=self._as_done(cited.path)) for cited in report.citations)
+                reports.append(replace(report, text=self._as_done(report.text), citations=citations))
         return reports
+
+    def _as_done(self, text: str) -> str:
+        """Return a text in which the paths of the task's own files are those after its move to tasks/done/, except in quotes."""
+        layout = self._hive.layout
+        active, done = (f"{layout.relative(folder)}/" for folder in (self.task.path, layout.done / self.task.id))
+        lines = text.split("\n")
+        return "\n".join(line if line.startswith(">") else line.replace(active, done) for line in lines)
+
+    def _note_unanswered(self) -> None:
+        """Record how many of the questions have no answer."""
+        questions = [step for step in self.steps() if not step.is_implicit and step.todo.kind in ("ask", None)]
+        count = sum(any(card.is_unanswered for card in self.trail.cards_of(step.id)) for step in questions)
+        note = f"no answer to {count} of {len(questions)} question{'s' * (len(questions) > 1)}" if count else None
+        if note != self._record.get("unanswered"):
+            self.keep("unanswered", note)
 
     def _finding(self, step: PlannedStep) -> StepOutcome:
         cards = self.trail.cards_of(step.id)
@@ -509,8 +518,9 @@ class TaskRun:
         usage = self.total_usage()
         if not self.conversation.pending_calls:  # a turn by rule is recorded only at its end
             usage = replace(usage, cycles=usage.cycles + 1)
+        self._note_unanswered()
         text = compose(
-            self.task.title, answer, findings, self.review, self.agent, usage, notes, self._provenance(),
+            self.task.title, self._as_done(answer), findings, self.review, self.agent, usage, notes, self._provenance(),
             [*self.worktrees.changes(), *self._files(findings)],
         )  # fmt: skip
         if branches := branches_to_land(self._hive, self.task, self.worktrees.recorded):

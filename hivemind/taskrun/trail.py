@@ -16,6 +16,7 @@ from hivemind.coordination import Commits
 from hivemind.documents import Citation
 from hivemind.frozen import frozen
 from hivemind.masking import mask
+from hivemind.minds.mind import UNANSWERED
 from hivemind.presence.parts import Parts
 from hivemind.reasoning import LOG_NAME, Branch, MergeReport, NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
 from hivemind.taskrun.planned_step import PlannedStep
@@ -26,13 +27,14 @@ WITHDRAWN = "rejected"
 
 @frozen
 class StepCard:
-    """A card of a step: its text, and its citation or file, if any."""
+    """A card of a step: its text, and its citation or file, if any. `is_unanswered`: it says that there is no answer."""
 
     node: int
     kind: str
     text: str
     citation: Citation | None = None
     artifact: str | None = None
+    is_unanswered: bool = False
 
 
 class TaskTrail:
@@ -252,4 +254,5 @@ def _card(node: ReasoningNode) -> StepCard:
     location = f"node {node.node_id}"
     with boundary("citation", location):
         citation = None if fields is None else as_dataclass(Citation, fields, "citation", location)
-    return StepCard(node.node_id, str(node.kind), node.text, citation, node.meta.get("artifact"))
+    is_unanswered = UNANSWERED in node.tags
+    return StepCard(node.node_id, str(node.kind), node.text, citation, node.meta.get("artifact"), is_unanswered)

@@ -323,7 +323,7 @@ class Listing:
         return replace(
             summary, id=task.id, title=task.title, maker=task.maker, since=since, parent=task.parent, priority=task.priority,
             project=task.project, assignee=task.assignee, role=task.role, owner=task.owner, parked=task.parked,
-            hive=task.kept.get("hive"), deadline=task.deadline,
+            hive=task.kept.get("hive"), deadline=task.deadline, unanswered=task.unanswered,
         )  # fmt: skip
 
     def _drops(self) -> builtins.list[Drop]:

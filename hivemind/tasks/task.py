@@ -145,6 +145,11 @@ class Task:
         return tuple(task_id for ids in self.kept.get("subtasks", {}).values() for task_id in ids)
 
     @property
+    def unanswered(self) -> str | None:
+        """How many questions of a task that is done have no answer, in words. None: all have one."""
+        return self.kept.get("unanswered") if self.state is TaskState.DONE else None
+
+    @property
     def files(self) -> Path:
         """The folder in which agents and commands work, next to the program's records."""
         return self.path / FILES
@@ -161,6 +166,7 @@ class TaskSummary:
     * `problem`: a problem with the task's file; `error`: the reason of its failure.
     * `owner`: the agent that has or had the claim; `since`: the time at which the task reached its state.
     * `hive`: the linked hive that did the task; `undone_by`: the task that has undone what this one landed.
+    * `unanswered`: for a done task, a note on how many of its questions have no answer, or None.
     """
 
     id: str
@@ -182,3 +188,4 @@ class TaskSummary:
     hive: str | None = None
     undone_by: str | None = None
     deadline: datetime | None = None
+    unanswered: str | None = None

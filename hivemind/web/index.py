@@ -58,7 +58,7 @@ class IndexDamaged(IndexProblem):
 _SCHEMA = Schema(
     name="index of the page",
     crash_prefix="web.index",
-    version=5,
+    version=6,
     error=IndexProblem,
     damage_error=IndexDamaged,
     derived=True,
@@ -87,7 +87,8 @@ _SCHEMA = Schema(
 
 @frozen
 class TaskRow:
-    """A task in a list. `note` says why the task waits, is parked (set aside until something happens) or failed."""
+    """A task in a list. `note` says why the task waits, is parked (set aside until something happens) or failed, or what it left
+    unanswered."""
 
     id: str
     state: str
@@ -243,6 +244,7 @@ class PageIndex:
             task_details = self._hive.tasks.get(task_id)
         except (HivemindError, OSError):
             return (task_id, None, None, error, total.tokens, total.money), slots
+        error = error or task_details.unanswered
         return (task_details.title, task_details.owner, task_details.project, error, total.tokens, total.money), slots
 
     def _records(self, folder: Path) -> Iterator[dict[str, Any]]:

@@ -93,8 +93,8 @@ def test_what_the_manual_has_as_an_example_yields_to_what_is_told(
         "who wrote hamlet?", "how do I bake bread?", "where is the zeppelin?", "how many moons does jupiter have?",
     ],
 )  # fmt: skip
-def test_a_question_about_what_nobody_wrote_of_finds_nothing(knowledge: Knowledge, question: str) -> None:
-    assert knowledge.search(question) == []
+def test_a_question_about_what_nobody_wrote_of_finds_no_answer(knowledge: Knowledge, question: str) -> None:
+    assert all(passage.confidence.level == "weak" for passage in knowledge.search(question))
 
 
 def test_an_example_is_found_where_nothing_else_says_it(knowledge: Knowledge) -> None:

@@ -94,8 +94,12 @@ def test_a_question_finds_the_lines_that_answer_it(
         "How do I configure the Kubernetes ingress?", "Does the manual mention IPv6 tunnelling?",
     ],
 )  # fmt: skip
-def test_a_question_about_something_absent_finds_nothing(manual: Path, knowledge: Knowledge, question: str) -> None:
-    assert knowledge.search(question) == []
+def test_a_question_about_something_absent_finds_no_answer(manual: Path, knowledge: Knowledge, question: str) -> None:
+    assert all(passage.confidence.level == "weak" for passage in knowledge.search(question))
+
+
+def test_without_a_word_to_search_for_nothing_is_near(manual: Path, knowledge: Knowledge) -> None:
+    assert knowledge.search("???") == knowledge.search("Who wrote Hamlet?") == []
 
 
 def test_a_search_says_that_a_quote_called_wrong_was_among_its_best_and_another_search_does_not(

@@ -34,9 +34,11 @@ def test_what_is_not_known_is_said_to_be_unknown(hive):
     hive.drop("queen.md", "Who is the queen of Sheba?\n")
     printed = hive.run("up", "--until-idle")
     gap = "The documents were searched by their words alone, not by meaning."
-    assert f"No passage is near enough to the question. {gap}" in hive.result("queen")
+    assert f"No answer stands out. {gap}" in hive.result("queen")
     assert gap in printed
     assert "There are no quotes" in hive.result("queen")
+    assert "done    queen: no answer to 1 of 1 question: tasks/done/queen/result.md" in printed
+    assert "no answer to 1 of 1 question" in hive.run("task", "list", "--state", "done")
 
 
 def test_the_exit_status_tells_done_failed_and_parked(hive):

@@ -74,6 +74,15 @@ def test_a_source_that_was_changed_or_deleted_since_is_named(hive: Hive) -> None
     ]
 
 
+def test_a_file_of_the_task_itself_is_looked_for_where_the_task_is_now(hive: Hive) -> None:
+    folder = hive.layout.done / "ferry"
+    (folder / "note.txt").write_text("The ferry is late.\n")
+    quoted_digest = hashlib.sha256((folder / "note.txt").read_bytes()).hexdigest()[:12]
+    with open(folder / "result.md", "a") as file:
+        file.write(f"\n> The ferry is late.\n\n— `tasks/active/ferry/note.txt:1` (sha256 {quoted_digest})\n")
+    assert list(stale_sources(hive, hive.tasks.get("ferry"))) == []
+
+
 def test_what_is_called_wrong_is_not_quoted_again_until_its_file_changes(hive: Hive) -> None:
     assert quoted(hive) == {"ferry.md", "old.md"}
     said = say(hive, "ferry", "That is wrong: knowledge/old.md:3")

@@ -17,6 +17,6 @@ __all__ = [
     "read_outline",
 ]
 
-VERSION = 8
+VERSION = 9
 """The version of all importers. Raise it when an importer splits files differently: the next sync then reads all files
 again; nodes keep their ids."""

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from hivemind.documents import Citation
+from hivemind.masking import MASK, MASK_NOTE
 from hivemind.minds.extractive.plan import SENTENCE, plan_steps, questions_in
 from hivemind.minds.extractive.quote import Quote, quotes_for
-from hivemind.minds.mind import MindError, Thought, ToolCall, ToolSchema, Turn
+from hivemind.minds.mind import UNANSWERED, MindError, Thought, ToolCall, ToolSchema, Turn
 
-NOTHING_FOUND = "Nothing relevant was found in knowledge/, the attachments or memory."
 NO_ANSWER = "No answer stands out."
-_NOTHING_NEAR = "No passage is near enough to the question."
+_NOTHING_NEAR = "Nothing in knowledge/, the attachments or memory is near the question."
 _MAX_STEPS = 1000  # the limit of the tool `plan_steps`
 
 
@@ -129,7 +129,9 @@ def _think_about_question(turn: Turn, step: str, question: str, finish: ToolCall
     if reasons and not quotes and len(plan_steps(turn.focus.title, turn.focus.text)) == 1:
         return _chained_thought("No quote is left.", ToolCall("fail_task", {"reason": "\n\n".join(reasons)}))
     answer = _answer_text(quotes, turn.search_gap)
-    note = {"step": step, "kind": "note", "title": question, "text": "\n\n".join([answer, *reasons])}
+    note: dict[str, Any] = {"step": step, "kind": "note", "title": question, "text": "\n\n".join([answer, *reasons])}
+    if answer.startswith(NO_ANSWER):
+        note["tags"] = [UNANSWERED]
     adds = [ToolCall("add_card", card) for card in [*(cards[quote] for quote in quotes if quote in cards), note]]
     return _chained_thought(answer.split("\n", 1)[0], *adds, finish)
 
@@ -140,11 +142,11 @@ def _answer_text(quotes: Sequence[Quote], search_gap: str, *, includes_evidence:
 
     With `includes_evidence`, include all quotes. `search_gap` says what was left out of the search.
     """
+    verdict = f"{NO_ANSWER} {search_gap}".rstrip()
     if not quotes:
-        return f"{_NOTHING_NEAR} {search_gap}" if search_gap else NOTHING_FOUND
+        return f"{verdict} {_NOTHING_NEAR}"
     best = quotes[0]
     if best.is_weak:
-        verdict = f"{_NOTHING_NEAR} {search_gap}" if search_gap else NO_ANSWER
         lines = [f"{verdict} The nearest places may help; the first {best.confidence.reason}:"]
     else:
         weak_places = [quote.citation.place for quote in quotes[1:] if quote.is_weak and quote.citation]
@@ -161,7 +163,8 @@ def _quote_text(quote: Quote) -> str:
     quoted_lines = "\n".join(f"> {line}".rstrip() for line in quote.text.splitlines())
     if quote.citation is None:
         return f"{quoted_lines}\n\n— remembered as `{quote.path}` ({quote.remembered}); no file is cited."
-    return f"{quoted_lines}\n\n— `{quote.citation.place}` (sha256 {quote.citation.digest[:12]})"
+    note = f"\n\n{MASK_NOTE}" if MASK in quote.text else ""
+    return f"{quoted_lines}\n\n— `{quote.citation.place}` (sha256 {quote.citation.digest[:12]}){note}"
 
 
 def _evidence_card(step: str, citation: Citation) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from hivemind.documents.wrong_quotes import calls_wrong
 from hivemind.frozen import frozen
+from hivemind.search.words import significant_words
+from hivemind.words import GENERIC_WORDS
 
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _ITEM = re.compile(r"^ {0,3}(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?(?P<text>\S.*)$")
@@ -23,6 +25,11 @@ _SIGNATURE = re.compile(
     rf"|vielen dank|(?:viele|liebe|mit freundlichen) grüße\w?|merci|gracias){_FEW_WORDS}[,.!]?[ \t]*)$"
     r"(?:\n[^?\n]{0,60}){0,5}\s*\Z"
 )
+_REFERENCE = re.compile(
+    r"(?i)\b(?:it(?! possible| take)|this|that|these|those|them|they|its|their|es|dies(?:e[mnrs]?)?|ihn|ihm|ihnen"
+    r"|da(?:für|gegen|mit|ran|rauf|von|zu)|das(?=\W*$))\b"
+)
+"""Matches words by which a question refers to the sentence before it."""
 _ADDITION = re.compile(r"(?m)^Added by \S+ at \S+:\n")
 _CONTEXT_WORDS = 60
 _MAX_QUESTION_CHARS = 2_000
@@ -35,6 +42,15 @@ class Question:
     text: str
     context: str = ""
     title: str = ""
+
+    @property
+    def search_text(self) -> str:
+        """The text to search for: the question, and the sentence before it if the question refers to that and has few words
+        of its own, such as "How do I avoid it?"."""
+        own_words = [word for word in significant_words(self.text) if word not in GENERIC_WORDS]
+        if not self.context or len(own_words) > 2 or not _REFERENCE.search(self.text):
+            return self.text
+        return f"{SENTENCE.split(self.context)[0]} {self.text}"
 
 
 def plan_steps(title: str, text: str) -> list[Question]:
