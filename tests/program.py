@@ -26,7 +26,8 @@ class Warm:
     commands have that too."""
 
     def __init__(self, preload: str | None = None) -> None:
-        environment = {"PYTHONPATH": str(REPOSITORY), **({} if preload is None else {"LD_PRELOAD": preload})}
+        environment = {"PYTHONPATH": str(REPOSITORY), "OPENBLAS_NUM_THREADS": "1"}  # a fork of threads is not whole
+        environment |= {} if preload is None else {"LD_PRELOAD": preload}
         self.preload = preload
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.warm"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY,
