@@ -114,6 +114,13 @@ class Repository:
 
     def commit_of(self, name: str) -> str | None:
         """Return the commit of a branch or another name; None if there is none. Raises UserError if git was killed."""
+        if name.startswith(
+            ("refs/heads/", "refs/hivemind/")
+        ):  # a file, most of the time, as is its commit: no process is needed
+            with contextlib.suppress(OSError, ValueError):
+                commit = (self.common / name).read_text("ascii").strip()
+                if _HASH.fullmatch(commit) and os.path.getsize(self.common / "objects" / commit[:2] / commit[2:]):
+                    return commit
         words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         status, output = self.output(*words, statuses=(0, 1, 128))
         return None if status else os.fsdecode(output).strip()
@@ -164,8 +171,8 @@ class Repository:
 
     def begin(self, branch: str, base: str, task: str) -> None:
         """Create a task's branch, and protect its base against `git gc`. Raises UserError."""
-        self.move(branch, base, None, f"begun for {task}")
-        self._update(f"begun for {task}", f"update {_hold_ref(branch, 'base')} {base}")
+        updates = (f"update {_hold_ref(branch, kind)} {base}" for kind in ("tip", "base"))
+        self._update(f"begun for {task}", f"create refs/heads/{branch} {base}", *updates)
 
     def held_tip(self, branch: str) -> str | None:
         """Return the last commit of a task's branch, even if the branch is gone."""
@@ -232,11 +239,8 @@ class Repository:
                 message = f"a path is too long: {MAX_NAME} bytes a name, {MAX_PATH} a path"
                 raise GitProblem(message, location=path[:80], remedy="take it out of your commits")
         if quarantine.has_hive_trailer(commit):
-            message, remedy = (
-                "a commit message has a Hive-* trailer",
-                "take the Hive-* trailers out of your commit messages",
-            )
-            raise GitProblem(message, location=commit, remedy=remedy)
+            remedy = "take the Hive-* trailers out of your commit messages"
+            raise GitProblem("a commit message has a Hive-* trailer", location=commit, remedy=remedy)
 
     def has_hive_trailer(self, commit: str) -> bool:
         """Check whether a new commit's message has a line like `Hive-Task: …` below its subject, which only the runtime may
