@@ -64,6 +64,7 @@ def _rehearse() -> None:
     from hivemind.agent.agent import Agent
     from hivemind.cli import main
     from hivemind.hive import Hive
+    from hivemind.pattern import pattern
     from hivemind.presence.identity import record_start
 
     umask = os.umask(0)
@@ -78,6 +79,11 @@ def _rehearse() -> None:
         agent.close()
         for words in ("status", "task list", "task show t", "log", "agent list", "doctor", "land", "mail list", "down"):
             main(["--hive", root, *words.split()])
+    for thing in gc.get_objects():  # patterns are compiled, and frozen classes made, when they are first looked into
+        if isinstance(thing, pattern):
+            hasattr(thing, "search")
+        elif isinstance(thing, type) and str(thing.__module__).startswith("hivemind."):
+            hasattr(thing, "__match_args__")
     os.umask(umask)  # a hive sets it
     masking._values.cache_clear()  # of this environment
 
