@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 _ROOMS = (
@@ -165,8 +166,15 @@ def serve() -> None:
 
 def _fork(request: dict[str, Any]) -> None:
     words = request["words"]
-    for module in _LATER.get(words[2] if words[0] == "--hive" and len(words) > 2 else words[0], ()):
+    hive, words = (
+        (words[1], words[2:])
+        if words[0] == "--hive" and len(words) > 2
+        else (request["environment"].get("HIVEMIND_HIVE", request["folder"]), words)
+    )
+    for module in _LATER.get(words[0], ()):
         importlib.import_module(module)
+    if words[0] == "up" and any("openai-compatible" in text for text in _agent_files(Path(hive))):
+        importlib.import_module("pydantic_ai.models.openai")  # 1.4 s in each swarm of such agents
     streams = [os.open(request[name], flags, 0o600) for name, flags in _STREAMS.items()]
     pid = os.fork()
     if pid == 0:
@@ -174,6 +182,12 @@ def _fork(request: dict[str, Any]) -> None:
     for stream in streams:
         os.close(stream)
     _say({"pid": pid})
+
+
+def _agent_files(hive: Path) -> Iterator[str]:
+    for path in (hive / "agents").glob("*.yaml"):
+        with contextlib.suppress(OSError):
+            yield path.read_text(errors="replace")
 
 
 def _reap() -> None:
