@@ -114,11 +114,9 @@ class Repository:
 
     def commit_of(self, name: str) -> str | None:
         """Return the commit of a branch or another name; None if there is none. Raises UserError if git was killed."""
-        if name.startswith(
-            ("refs/heads/", "refs/hivemind/")
-        ):  # a file, most of the time, as is its commit: no process is needed
-            with contextlib.suppress(OSError, ValueError):
-                commit = (self.common / name).read_text("ascii").strip()
+        if name.startswith(("refs/heads/", "refs/hivemind/")):  # mostly a file, as is its commit: no process is needed
+            with contextlib.suppress(OSError):
+                commit = os.fsdecode((self.common / name).read_bytes()).strip()
                 if _HASH.fullmatch(commit) and os.path.getsize(self.common / "objects" / commit[:2] / commit[2:]):
                     return commit
         words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
@@ -127,11 +125,10 @@ class Repository:
 
     def head(self) -> str:
         """Return the commit that is checked out. Raises UserError if there is none yet."""
-        commit = self.commit_of("HEAD")
-        if commit is None:
-            message = "has no commit yet that a worktree could begin from"
-            raise UserError(message, location=self.root, remedy="git commit")
-        return commit
+        if commit := self.commit_of("HEAD"):
+            return commit
+        message = "has no commit yet that a worktree could begin from"
+        raise UserError(message, location=self.root, remedy="git commit")
 
     @property
     def object_folders(self) -> list[Path]:
