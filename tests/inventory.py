@@ -308,6 +308,8 @@ class _Module:
 
     def _words(self, part: ast.AST) -> Iterator[str]:
         yield from self._plain(part)
+        if isinstance(part, ast.Name | ast.expr_context):
+            return
         yield from (" ".join(("{", *path)) for path in _paths(part))
         yield from (f"$ {line}" for line in _command_lines(self._texts(part)))
         yield from (f"( {line}" for line in self._tools(part))

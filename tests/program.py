@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -26,11 +27,15 @@ class Warm:
     commands have that too."""
 
     def __init__(self, preload: str | None = None) -> None:
-        environment = {"PYTHONPATH": str(REPOSITORY), **({} if preload is None else {"LD_PRELOAD": preload})}
+        # without the settings of the test that happens to start it
+        environment = {name: text for name, text in os.environ.items() if not name.startswith("HIVEMIND_")}
+        environment |= {"PYTHONPATH": str(REPOSITORY), "HIVEMIND_EMBEDDER": "none", "TMPDIR": tempfile.gettempdir()}
+        environment["OPENBLAS_NUM_THREADS"] = "1"  # a fork has no threads
+        environment |= {} if preload is None else {"LD_PRELOAD": preload}
         self.preload = preload
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.warm"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY,
-            env={**os.environ, **environment}, start_new_session=True,
+            env=environment, start_new_session=True,
         )  # fmt: skip
         self._statuses: dict[int, int] = {}
         self._pending = b""

@@ -159,8 +159,9 @@ class Package:
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         trees = {file: ast.parse(textwrap.dedent(text)) for file, text in sources.items()}
-        nodes = {file: list(ast.walk(tree)) for file, tree in trees.items()}
-        self._parents = {n: node for there in nodes.values() for node in there for n in ast.iter_child_nodes(node)}
+        self._children: dict[ast.AST, list[ast.AST]] = {}
+        nodes = {file: self._all(tree) for file, tree in trees.items()}
+        self._parents = {child: node for node, children in self._children.items() for child in children}
         self._yields: dict[ast.AST, list[ast.AST]] = defaultdict(list)
         for node in self._parents:
             if isinstance(node, ast.Yield | ast.YieldFrom):
@@ -195,6 +196,13 @@ class Package:
             for place, line, what in self._sites
             if place.function in ways and f"{place.function.file} {place.function.name}" not in OWN_INPUT
         }
+
+    def _all(self, tree: ast.Module) -> list[ast.AST]:
+        nodes: list[ast.AST] = [tree]
+        for node in nodes:
+            self._children[node] = list(ast.iter_child_nodes(node))
+            nodes += self._children[node]
+        return nodes
 
     def _defined(self, file: str, nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.AST, Function]]:
         for node in nodes:
@@ -265,7 +273,7 @@ class Package:
                     place = replace(place, inside=False, caught=False)
                 if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
                     self._look(node, place)
-                self._each(ast.iter_child_nodes(node), place)
+                self._each(self._children[node], place)
 
     def _each(self, nodes: object, place: Place) -> None:
         for node in nodes:

@@ -19,6 +19,7 @@ def test_what_there_is_stands_in_the_inventory_and_nothing_else() -> None:
     assert sorted(written - there) == [], f"it is gone: {AGAIN}, and CHANGELOG.md says why"
 
 
+@pytest.mark.slow
 def test_everything_is_used_by_a_test() -> None:
     unused = [f"{item.kind}: {item.name}" for item in inventory() if shown_by(item) is None]
     assert unused == [], "write a test that uses it"

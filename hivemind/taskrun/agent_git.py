@@ -298,11 +298,9 @@ class Worktree:
         if status == _BROKEN:
             raise BrokenGit("its .git is not a repository of the task any more", location=self.path)
         if status == _MERGE_UNDER_WAY:
-            message, remedy = (
-                "a merge or a rebase is under way",
-                "end it: git commit, git rebase --continue, or --abort",
-            )
-            raise MergeUnderWay(f"{message} ({reason.strip()[-40:]})", location=self.path, remedy=remedy)
+            message = f"a merge or a rebase is under way ({reason.strip()[-40:]})"
+            remedy = "end it: git commit, git rebase --continue, or --abort"
+            raise MergeUnderWay(message, location=self.path, remedy=remedy)
         if status:
             reason = f"fatal: it did not end in {limit_s or _COMMIT_S:g} s" if has_expired.is_set() else reason
             raise problem_of("in the worktree", reason, status, self.path)

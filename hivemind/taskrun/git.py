@@ -127,17 +127,21 @@ class Repository:
 
     def commit_of(self, name: str) -> str | None:
         """Return the commit of a branch or another name; None if there is none. Raises UserError if git was killed."""
+        if name.startswith(("refs/heads/", "refs/hivemind/")):  # mostly a file, as is its commit: no process is needed
+            with contextlib.suppress(OSError):
+                commit = os.fsdecode((self.common / name).read_bytes()).strip()
+                if _HASH.fullmatch(commit) and os.path.getsize(self.common / "objects" / commit[:2] / commit[2:]):
+                    return commit
         words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         status, output = self.output(*words, statuses=(0, 1, 128))
         return None if status else os.fsdecode(output).strip()
 
     def head(self) -> str:
         """Return the commit that is checked out. Raises UserError if there is none yet."""
-        commit = self.commit_of("HEAD")
-        if commit is None:
-            message = "has no commit yet that a worktree could begin from"
-            raise UserError(message, location=self.root, remedy="git commit")
-        return commit
+        if commit := self.commit_of("HEAD"):
+            return commit
+        message = "has no commit yet that a worktree could begin from"
+        raise UserError(message, location=self.root, remedy="git commit")
 
     @property
     def object_folders(self) -> list[Path]:
@@ -178,8 +182,8 @@ class Repository:
 
     def begin(self, branch: str, base: str, task: str) -> None:
         """Create a task's branch, and protect its base against `git gc`. Raises UserError."""
-        self.move(branch, base, None, f"begun for {task}")
-        self._update(f"begun for {task}", f"update {_keep_ref(branch, 'base')} {base}")
+        updates = (f"update {_keep_ref(branch, kind)} {base}" for kind in ("tip", "base"))
+        self._update(f"begun for {task}", f"create refs/heads/{branch} {base}", *updates)
 
     def kept_tip(self, branch: str) -> str | None:
         """Return the last commit of a task's branch, even if the branch is gone. Return None if no commit was recorded."""
@@ -247,11 +251,8 @@ class Repository:
                 message = f"a path is too long: {MAX_NAME} bytes a name, {MAX_PATH} a path"
                 raise GitProblem(message, location=path[:80], remedy="take it out of your commits")
         if quarantine.has_hive_trailer(commit):
-            message, remedy = (
-                "a commit message has a Hive-* trailer",
-                "take the Hive-* trailers out of your commit messages",
-            )
-            raise GitProblem(message, location=commit, remedy=remedy)
+            remedy = "take the Hive-* trailers out of your commit messages"
+            raise GitProblem("a commit message has a Hive-* trailer", location=commit, remedy=remedy)
 
     def has_hive_trailer(self, commit: str) -> bool:
         """Check whether the message of a new commit has a line like `Hive-Task: …` below its subject. Only the runtime may write

@@ -111,6 +111,7 @@ def test_a_process_that_was_killed_while_it_dropped_quotes_leaves_none_unchecked
     assert "* Not confirmed, and so not quoted: knowledge/one.md:1 (sha256 " in result(crew)
 
 
+@pytest.mark.slow
 def test_an_answer_waits_for_one_busy_reviewer_and_not_for_each_in_turn(crew: Crew) -> None:
     crew.configure("embedder: none\nreview_timeout_s: 0.1\n")
     for name in ("bob", "carl"):

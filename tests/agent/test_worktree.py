@@ -45,8 +45,8 @@ class Repo:
         self.path = path
         path.mkdir()
         self.git("init", "-q", "-b", "main")
-        self.git("config", "user.email", "person@example.org")
-        self.git("config", "user.name", "Person")
+        with open(path / ".git/config", "a") as config:
+            config.write("[user]\n\temail = person@example.org\n\tname = Person\n")
 
     def git(self, *words: str) -> str:
         done = subprocess.run(["git", "-C", self.path, *words], capture_output=True, text=True, check=True)
@@ -58,7 +58,7 @@ class Repo:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
         self.git("add", "-A")
-        self.git("commit", "-q", "-m", "by the person")
+        self.git("-c", "maintenance.auto=false", "commit", "-q", "-m", "by the person")
         return self.git("rev-parse", "HEAD")
 
     def show(self, branch: str, name: str) -> str:

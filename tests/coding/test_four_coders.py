@@ -111,6 +111,7 @@ def coders():
         swarm.end()
 
 
+@pytest.mark.slow
 @sampled
 def test_four_coders_do_all_tasks_and_conflicts_go_back_to_them(coders: tuple[Swarm, Played, Path, Lead]):
     swarm, server, root, lead = coders

@@ -185,6 +185,7 @@ def counted(swarm: Swarm, server: Played, program: str) -> None:
         assert sum(spent.values()) == 110 * len(server.requests)
 
 
+@pytest.mark.slow
 @sampled
 def test_a_dropped_task_is_read_edited_tested_divided_and_finished(hive: tuple[Swarm, Played, Path], program: str):
     swarm, server, root = hive

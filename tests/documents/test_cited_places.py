@@ -130,6 +130,7 @@ def test_every_quote_of_a_shipped_page_stands_where_it_is_cited(knowledge: Knowl
     assert check_all(knowledge) > len(pages)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not PDF.exists(), reason="debian-policy is not installed")
 def test_every_quote_of_a_shipped_pdf_stands_on_the_page_that_is_cited(knowledge: Knowledge) -> None:
     (knowledge.layout.knowledge / "fhs.pdf").write_bytes(gzip.decompress(PDF.read_bytes()))

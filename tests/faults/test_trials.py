@@ -36,6 +36,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.shows("promise: each of a scenario's")
 @pytest.mark.parametrize(("scenario", "fault", "seed"), PAIRS)
 def test_every_promise_holds_in_a_scenario_under_a_fault(

@@ -16,8 +16,8 @@ class Repo:
         self.path = path
         path.mkdir(parents=True)
         self.git("init", "-q", "-b", "main", *options)
-        self.git("config", "user.email", "person@example.org")
-        self.git("config", "user.name", "Person")
+        with open(path / ".git/config", "a") as config:
+            config.write("[user]\n\temail = person@example.org\n\tname = Person\n")
         self.base = self.commit(boat="a boat\n", sail="\n".join(f"sail {number}" for number in range(20)) + "\n")
 
     @property
@@ -40,7 +40,7 @@ class Repo:
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
         self.git("add", "-A")
-        self.git("commit", "-q", "--allow-empty", "-m", message)
+        self.git("-c", "maintenance.auto=false", "commit", "-q", "--allow-empty", "-m", message)
         return self.git("rev-parse", "HEAD")
 
     def branch(self, *, start: str | None = None, message: str = "by an agent", **files: Any) -> str:

@@ -26,8 +26,8 @@ class Person:
         self.path.mkdir()
         self.folder.parent.mkdir(parents=True)
         self.git("init", "-q", "-b", "main")
-        for name in ("email", "name"):
-            self.git("config", f"user.{name}", "person@example.org")
+        with open(self.path / ".git/config", "a") as config:
+            config.write("[user]\n\temail = person@example.org\n\tname = Person\n")
         self.commit(boat="a boat\n")
 
     def git(self, *words: str) -> str:
@@ -45,7 +45,7 @@ class Person:
             else:
                 path.write_text(text)
         self.git("add", "-A")
-        self.git("commit", "-q", "-m", "x")
+        self.git("-c", "maintenance.auto=false", "commit", "-q", "-m", "x")
         return self.git("rev-parse", "HEAD")
 
     def space(self, check: str | list[str] = "true", **settings: Any) -> CheckSpace:

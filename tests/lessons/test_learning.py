@@ -219,6 +219,7 @@ def test_a_lesson_of_a_mind_lies_where_its_proof_is_or_else_its_place(project: P
     assert project.live == [SENTENCE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("point", "land"), [("tasks.close.moved", "off"), ("landing.queued", "ask")])
 def test_an_agent_that_dies_between_the_end_of_a_task_and_the_question_asks_at_its_next_start(
     project: Project, point: str, land: str

@@ -57,6 +57,7 @@ def store(lasting):
 # LangGraph's own tests
 
 
+@pytest.mark.slow
 @sampled
 @pytest.mark.shows("promise: P72")
 @pytest.mark.parametrize(

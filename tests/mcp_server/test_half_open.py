@@ -30,6 +30,7 @@ def crowded(hive):
     process.communicate(timeout=LIMIT_S)
 
 
+@pytest.mark.slow
 def test_half_open_requests_hold_up_nobody_and_are_closed(crowded):
     process, address, token = crowded
     host, port = re.match(r"http://([\d.]+):(\d+)", address).groups()

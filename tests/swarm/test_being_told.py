@@ -159,6 +159,7 @@ def slow() -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 def test_a_webhook_is_signed_tried_again_ever_later_and_given_up_after_a_day_in_words(
     tmp_path: Path, receiver: HTTPServer, monkeypatch: pytest.MonkeyPatch
 ):

@@ -90,9 +90,8 @@ def test_a_changed_file_takes_effect_and_a_bad_one_is_said_while_the_agent_goes_
         assert why in told
         assert why in (hive.root / ".hive/logs/swarm.log").read_text()
         os.kill(agents(hive)["analyst"]["pid"], signal.SIGKILL)  # who dies now is started again as it was
-        hive.drop("again.md", "---\nrole: poet\n---\nWhat has a keel?\n")
-        hive.wait(lambda: hive.task("again") == "done", "a task with the old role")
-        shutil.rmtree(hive.root / "tasks/done/again")
+        hive.drop(f"again-{len(bad)}.md", "---\nrole: poet\n---\nWhat has a keel?\n")
+        hive.wait(lambda bad=bad: hive.task(f"again-{len(bad)}") == "done", "a task with the old role")
     path.write_text("role: critic\n")
     hive.wait(
         lambda: agents(hive)["analyst"]["role"] == "critic" and not agents(hive)["analyst"]["problem"], "a good file"

@@ -29,6 +29,7 @@ def think(request: Request) -> None:
     request.answer(None, [ways[sum(one["role"] == "assistant" for one in request.messages)]])
 
 
+@pytest.mark.slow
 def test_the_manuals_first_lines_make_a_swarm_that_works_on_a_repository_in_a_folder_of_any_name(
     tmp_path: Path,
 ) -> None:

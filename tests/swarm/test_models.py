@@ -106,6 +106,7 @@ PROVIDERS = {
 SECRETS = {variable: f"Key-{provider}-0123456789abcdef" for provider, variable in PROVIDERS.items()}
 
 
+@pytest.mark.slow
 def test_four_agents_of_four_providers_finish_their_tasks_with_models_that_misbehave(hive, server):
     """Every request is counted and logged, whoever is asked; no key stands in any file afterwards."""
     give_models(hive, server, PROVIDERS)
