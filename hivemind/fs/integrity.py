@@ -1,14 +1,11 @@
-"""The findings of the doctor's checks, their fixes, the folder for files that are set aside, and the checks of the locks,
-doorbells and temporary files that killed processes leave behind."""
+"""The findings of the doctor's checks, their fixes, the folder for files that are set aside, and the checks of the locks
+and temporary files that killed processes leave behind."""
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
-import socket
-import stat
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from datetime import UTC, datetime
@@ -104,18 +101,6 @@ def check_locks(folder: Path) -> Iterator[DoctorFinding]:
             yield DoctorFinding(path, message, f"find that process with fuser -v {path}; the lock ends with it")
 
 
-def check_doorbells(folder: Path) -> Iterator[DoctorFinding]:
-    """Find sockets without a listener."""
-    paths = [path for path in list_folder(folder) if stat.S_ISSOCK(path.lstat().st_mode) and not _has_listener(path)]
-    if paths:
-        message = f"has doorbells of processes that were killed ({len(paths)}); harmless"
-
-        def fix() -> str:
-            return f"removed: {sum(_remove(path) for path in paths)}"
-
-        yield DoctorFinding(folder, message, "hivemind doctor --fix removes them", fix, note=True)
-
-
 def check_temporary(path: Path, aside: Aside, now: float, *, on_shared_filesystem: bool) -> Iterator[DoctorFinding]:
     """Yield a finding if the `.tmp-*` file `path` is an hour old, or if its writer on this machine has died.
 
@@ -140,24 +125,4 @@ def _is_running(pid: int) -> bool:
         return False
     except (PermissionError, OverflowError):
         return True
-    return True
-
-
-def _has_listener(path: Path) -> bool:
-    """Check whether a process listens at a socket. Connecting does not ring the doorbell."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(os.fspath(path))
-        except ConnectionRefusedError:
-            return False
-        except OSError as error:
-            return error.errno != errno.ENOENT
-    return True
-
-
-def _remove(path: Path) -> bool:
-    """Remove a socket, unless a process listens there again."""
-    if _has_listener(path):
-        return False
-    path.unlink(missing_ok=True)
     return True
