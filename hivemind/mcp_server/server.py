@@ -18,7 +18,6 @@ from hivemind.agent.working_memory import rom_blocks
 from hivemind.errors import HivemindError, UserError
 from hivemind.mcp_server.greeting import instructions
 from hivemind.mcp_server.member import Member
-from hivemind.mcp_server.subscriptions import Subscriptions
 from hivemind.taskrun.project import Skill, skills_of
 from hivemind.tasks import read_outcome
 from hivemind.tools import Tool
@@ -124,7 +123,7 @@ Run = Callable[[Callable[[], _T]], Awaitable[_T]]
 _Context = ServerRequestContext[Any]
 
 
-def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) -> Server[Any]:
+def build_server(member: Member, run: Run[Any]) -> Server[Any]:
     """Build the server. If a tool refuses a call, the answer has `is_error` and {code, message, suggestions}."""
 
     async def on_list_tools(_: _Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -194,9 +193,6 @@ def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) ->
         on_read_resource=on_read_resource,
         on_list_prompts=on_list_prompts,
         on_get_prompt=on_get_prompt,
-        on_subscribe_resource=subscriptions.subscribe,
-        on_unsubscribe_resource=subscriptions.unsubscribe,
-        on_subscriptions_listen=subscriptions.listen,
         get_tool_input_schema=input_schema,
     )
 
