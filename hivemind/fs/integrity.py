@@ -19,7 +19,7 @@ from hivemind.fs.locks import Lock, is_on_this_machine
 from hivemind.fs.paths import unused_path
 from hivemind.layout import Layout
 
-_WRITER = re.compile(re.escape(TEMPORARY_PREFIX) + r"(\d+)(?:-\d+){1,2}")  # version 0.1 had the thread, too
+_WRITER = re.compile(re.escape(TEMPORARY_PREFIX) + r"(\d+)-\d+")
 _OLD_S = 3600.0  # a write takes moments; an hour allows for a suspended machine and for writers on other machines
 
 Fix = Callable[[], str]

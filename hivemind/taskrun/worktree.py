@@ -23,7 +23,7 @@ from typing import Any
 from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.config import RootConfig
-from hivemind.errors import HivemindError, UnknownVersion, UserError
+from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
 from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
@@ -149,7 +149,7 @@ class Worktrees:
                     self._begin(Repository.at(root, hold), self._free_path(root, Path()))
 
     def _take_over_leftovers(self) -> None:
-        """Commit the task's work in a worktree elsewhere: an earlier agent's, or one of an earlier version."""
+        """Commit the task's work in a worktree elsewhere, an earlier agent's."""
         for worktree in self.recorded:
             if worktree.path.parent != self._top:
                 with _logged(f"task {self._task.id}"):
@@ -411,21 +411,14 @@ def recorded_worktrees(layout: Layout, record: Mapping[str, Any]) -> list[Worktr
 
 
 def _worktree(layout: Layout, row: Mapping[str, Any]) -> Worktree:
-    """Return a worktree from its record. Records of earlier versions name a git folder inside the person's repository."""
     git = row["git"] and Path(row["git"])
-    if git is not None and "agent" not in row:
-        git = git.parents[1]
     return Worktree(**{**row, "root": Path(row["root"]), "path": layout.root / row["path"], "git": git})
 
 
 def _read_note(path: Path) -> WorktreeNote | None:
-    """Read the note next to a worktree, or None. Notes of version 1 are in the folder of their task. Raises UserError."""
+    """Read the note next to a worktree, or None. Raises UserError."""
     with boundary("note of a worktree", path):
-        try:
-            fields = fs.load_record(f"{path}{_NOTE}", _KIND, _VERSION)
-        except UnknownVersion:
-            fields = fs.load_record(f"{path}{_NOTE}", _KIND, 1)
-            fields = fields and {**fields, "task": path.parent.name}
+        fields = fs.load_record(f"{path}{_NOTE}", _KIND, _VERSION)
         if fields is None:
             return None
         return WorktreeNote(**{**fields, "root": Path(fields["root"]), "git": Path(fields["git"])})
@@ -451,8 +444,7 @@ def _setup_digest(config: RootConfig, path: Path) -> str:
 
 
 def put_away(layout: Layout, name: str, is_open: Callable[[str], bool] = lambda _: False) -> None:
-    """Commit the leftovers in a folder of worktrees, of an agent that is gone or of a task of an earlier version, and
-    remove the folder. Raises UserError, OSError."""
+    """Commit the leftovers in the worktrees of an agent that is gone, and remove them. Raises UserError, OSError."""
     top = layout.worktrees / name
     if not top.is_dir():
         return
@@ -505,7 +497,7 @@ def commit_leftovers(layout: Layout, path: Path, is_open: Callable[[str], bool])
 
 
 def _put_down(path: Path, task: str, *, is_open: Callable[[str], bool], is_last_try: bool = False) -> None:
-    """Commit what the task has left in a worktree. One of an earlier version is removed then. Raises UserError, OSError."""
+    """Commit what the task has left in a worktree. Raises UserError, OSError."""
     if not path.parent.is_dir():
         return
     with lock_worktrees(path.parent) as hold:
@@ -513,10 +505,6 @@ def _put_down(path: Path, task: str, *, is_open: Callable[[str], bool], is_last_
         if note is None or note.task != task or (note.tries >= _MAX_TRIES and not is_last_try):
             return
         _left_over(path, note, hold, is_open, raises=True)
-        if path.parent.name == task:
-            _put_away(path, hold, is_open)
-            if all(name.startswith(".") for name in names_in(path.parent)):
-                fs.remove_tree(path.parent)
 
 
 def _left_over(

@@ -232,8 +232,8 @@ def test_what_killed_writers_left_is_set_aside_and_what_is_being_written_left(
 ) -> None:
     hour_ago, gone = time.time() - 3700, subprocess.Popen(["true"])
     gone.wait()
-    old, young = f".tmp-{os.getpid()}-2-3", f".tmp-{os.getpid()}-2-4"
-    dead = f".tmp-{gone.pid}-1-1"
+    old, young = f".tmp-{os.getpid()}-2", f".tmp-{os.getpid()}-3"
+    dead = f".tmp-{gone.pid}-1"
     for name, when in ((old, hour_ago), (young, time.time()), (dead, time.time()), (".tmp-mine", hour_ago)):
         path = hive.layout.state / name
         path.write_text("half")
