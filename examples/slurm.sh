@@ -3,7 +3,8 @@
 # A hive on each node of a Slurm job, linked through a PostgreSQL server that all nodes reach:
 #     sbatch --export=ALL,EXCHANGE=postgresql://hives@db.example/hives,AGENTS=$HOME/agents examples/slurm.sh
 # Tried with one node and a stand-in for srun; not on a cluster yet. AGENTS is a folder of agents' files, which each hive gets.
-# The hives lie on the nodes' own disks; when the job's time is up each is unlinked, so that its tasks go on elsewhere.
+# The hives lie on the nodes' own disks; when the job's time is up each is unlinked, so that its tasks go on elsewhere
+# (refused while it works on a task with a `once:` step).
 # Give the tasks in a hive that stays, linked in the same way, with `where: any`.
 #SBATCH --signal=TERM@120
 set -eu
@@ -19,5 +20,5 @@ srun --kill-on-bad-exit=0 bash -euc '
   trap "kill -TERM $! || true" TERM
   wait $! || true
   wait $! || true
-  hivemind --hive "$hive" unlink --force
+  hivemind --hive "$hive" unlink
 '

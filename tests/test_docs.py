@@ -67,7 +67,7 @@ def code_lines(text: str) -> Iterator[str]:
 
 def shown_commands(path: Path) -> Iterator[str]:
     """Every `hivemind …` that a document shows, in code blocks and between backquotes."""
-    text = path.read_text("utf-8")
+    text = re.sub(r"(\bhivemind [^`\n]*?) > [\w.]+", r"\1", path.read_text("utf-8"))  # written into a file
     for line in code_lines(text):
         for part in re.split(r"\s*(?:&&|;|\|)\s*", re.sub(r"\s+# .*", "", line.removeprefix("$ "))):
             if re.match(r"hivemind [a-z-]", part):

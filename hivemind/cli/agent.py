@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import Arg, CommandOutput, command
 from hivemind.cli.open_hive import known_agent, open_hive, open_read_only
-from hivemind.cli.output import headed_text, table, table_lines, warn, write_output
+from hivemind.cli.output import headed_text, print_line, table, table_lines, warn
 from hivemind.cli.text import natural_key, one_line
 from hivemind.errors import UserError
 
@@ -202,7 +202,6 @@ def context(
     *,
     why: Annotated[bool, Arg(exclusive_group="form")] = False,
     format_: Annotated[Literal["text", "svg"], Arg(exclusive_group="form")] = "text",
-    output: str | None = None,
 ) -> CommandOutput | None:
     """Show the opening with which an agent would begin a conversation now.
 
@@ -214,12 +213,11 @@ def context(
       TASK  a task (default: the task that it works on, else the next waiting one)
       --why  explain the selection, block by block
       --format  text (default), or svg: a picture of how the budget is used
-      --output FILE  write the picture to this file, replacing it
 
     examples:
       hivemind context researcher
       hivemind context researcher --why
-      hivemind context researcher --format svg --output researcher.svg
+      hivemind context researcher --format svg > researcher.svg
     """
     from hivemind.agent.preview import preview_context
 
@@ -227,7 +225,7 @@ def context(
     if format_ == "svg":
         from hivemind.web.drawing.bars import budget_parts, draw_budget
 
-        write_output(draw_budget(budget_parts(preview), preview.budget, is_standalone=True), output)
+        print_line(draw_budget(budget_parts(preview), preview.budget, is_standalone=True))
         return None
     if not why:
         messages = (f"--- {message.role}\n{message.text.rstrip(chr(10))}\n" for message in preview.messages)

@@ -63,7 +63,6 @@ class Arg:
 
     minimum: float = 0
     maximum: float = float("inf")
-    parse: Callable[[str], Any] | None = None  # converts the text; raises argparse.ArgumentTypeError
     reads_stdin: bool = False  # `-` reads the value from standard input
     default: Any = None  # makes an argument optional although required ones follow it
     exclusive_group: str | None = None  # options of the same group exclude each other
@@ -333,9 +332,7 @@ def _add_parameter(parser: Any, parameter: Parameter) -> None:
         settings |= {"choices": typing.get_args(parameter.kind), "metavar": parameter.metavar or None}
     else:
         settings["metavar"] = parameter.metavar or parameter.name.rstrip("_").upper()
-        settings["type"] = parameter.rule.parse or (
-            _number_parser(parameter.kind, parameter.rule) if parameter.kind in (int, float) else None
-        )
+        settings["type"] = _number_parser(parameter.kind, parameter.rule) if parameter.kind in (int, float) else None
     if parameter.is_option:
         if parameter.is_list:
             settings["action"] = "append"

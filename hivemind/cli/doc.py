@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hivemind.cli.command import Arg, CommandOutput, Positive, Text, command
 from hivemind.cli.open_hive import acting_name, open_hive
-from hivemind.cli.output import cut_lines, headed_text, table_lines, warn, write_output
+from hivemind.cli.output import cut_lines, headed_text, print_line, table_lines, warn
 from hivemind.cli.streams import standard_input
 from hivemind.cli.styled import progress
 from hivemind.cli.text import one_line
@@ -107,19 +107,16 @@ def _import_file(hive: Hive, path: str) -> dict[str, Any]:
 
 
 @command("doc export", open_hive, fixed_format=True)
-def export(hive: Hive, node: str, *, output: str | None = None) -> None:
+def export(hive: Hive, node: str) -> None:
     """Export a document, or a part of one, as TOML, which `doc import` reads back as the same tree.
-
-    Without --output the text goes to standard output.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
-      --output FILE  write to this file, replacing it
 
     examples:
-      hivemind doc export k3m9x2pa --output tree.toml
+      hivemind doc export k3m9x2pa > tree.toml
     """
-    write_output(hive.documents.export_toml(resolve_node(hive, node).id), output)
+    print_line(hive.documents.export_toml(resolve_node(hive, node).id).rstrip("\n"))
 
 
 @command("doc note", open_hive, for_agents=True)

@@ -38,20 +38,17 @@ def link(hive: Hive, url: str) -> CommandOutput:
 
 
 @command("unlink", open_hive)
-def unlink(hive: Hive, *, force: bool = False) -> CommandOutput:
+def unlink(hive: Hive) -> CommandOutput:
     """End this hive's link with others, and free its name.
 
     Undelivered letters to this hive are returned to their senders.
-
-    arguments:
-      --force  unlink even if the database cannot be reached; the name then stays reserved for this hive
 
     examples:
       hivemind unlink
     """
     from hivemind.exchange.link import unlink as end_link
 
-    former_link, remarks = end_link(hive, force=force)
+    former_link, remarks = end_link(hive)
     for remark in remarks:
         warn(remark)
     return CommandOutput(

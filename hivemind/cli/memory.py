@@ -13,14 +13,10 @@ examples:
 
 from __future__ import annotations
 
-import argparse
-import json
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.command import Arg, CommandOutput, Positive, Share, command
 from hivemind.cli.open_hive import open_hive, open_read_only, resolve_name, without_hive
 from hivemind.cli.output import table_lines
@@ -40,34 +36,6 @@ _LIST_COLUMNS = ("namespace", "key", "updated", "content")
 _SEARCH_FIELDS = ("similarity", "score", "why", "confidence")
 _HIT_COLUMNS = ("namespace", "key", "score", "similarity", "content", "why")
 _VERSION_COLUMNS = ("version", "updated", "content")
-
-
-def _parse_object(text: str) -> dict[str, Any]:
-    try:
-        with boundary("text of JSON"):
-            metadata = json.loads(text)
-    except Unreadable as error:
-        raise argparse.ArgumentTypeError(f"not JSON ({error.__cause__})") from None
-    if not isinstance(metadata, dict):
-        raise argparse.ArgumentTypeError('not a JSON object like {"customer": "Acme"}')
-    return metadata
-
-
-def _parse_date(text: str) -> str:
-    try:
-        with boundary("date"):
-            return datetime.fromisoformat(text).isoformat()
-    except Unreadable:
-        raise argparse.ArgumentTypeError("not a date like 2026-05-31 or 2026-05-31T18:30") from None
-
-
-def _parse_lifetime(text: str) -> timedelta:
-    from hivemind.tasks import parse_duration
-
-    try:
-        return timedelta(seconds=parse_duration(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 @frozen(kw_only=True)
@@ -121,9 +89,6 @@ def _unknown_key(key: str, namespace: tuple[str, ...]) -> UserError:
     )
 
 
-JsonObject = dict[str, Any]
-
-
 @command("memory remember", open_hive)
 def remember(
     hive: Hive,
@@ -133,12 +98,6 @@ def remember(
     key: str | None = None,
     category: str | None = None,
     importance: Share | None = None,
-    metadata: Annotated[JsonObject | None, Arg(parse=_parse_object)] = None,
-    speaker: str | None = None,
-    session: str | None = None,
-    time: Annotated[str | None, Arg(parse=_parse_date)] = None,
-    expires_in: Annotated[timedelta | None, Arg(parse=_parse_lifetime)] = None,
-    allow_duplicate: bool = False,
 ) -> CommandOutput:
     """Remember a text.
 
@@ -150,70 +109,39 @@ def remember(
       --key KEY  the entry's key, 1 to 256 characters (default: generated)
       --category WORD  for example preference, fact, goal, context
       --importance N  0 to 1: the entry's weight in a search
-      --metadata JSON  further fields, as a JSON object
-      --speaker NAME  who said the text
-      --session NAME  the conversation of the text; memories of a session are linked in order
-      --time DATE  when the text was said, as 2026-05-31 (default: now)
-      --expires-in TIME  forget the text after 2h, 3d, 4w
-      --allow-duplicate  store it even if the same text is stored already
 
     examples:
       hivemind memory remember "Ann prefers tea" --agent researcher --category preference
-      hivemind memory remember "I moved to Graz" --speaker ann --session 2026-05-31 --time 2026-05-31
-      hivemind memory remember "The gate code is 4711" --key gate --expires-in 2d --importance 0.9
+      hivemind memory remember "The gate code is 4711" --key gate --importance 0.9
     """
-    from hivemind.longterm import provenance
-
     if location.agent is not None:
         resolve_name(hive, location.agent)
     namespace = location.namespace_or_shared(hive)
-    upsert = hive.memory.upsert_memory(
-        namespace,
-        content,
-        metadata,
-        key,
-        category=category,
-        importance=importance,
-        expires_at=None if expires_in is None else datetime.now(UTC) + expires_in,
-        allow_duplicate=allow_duplicate,
-        provenance=provenance(content, "", author=speaker, session=session, time=time),
-    )
+    upsert = hive.memory.upsert_memory(namespace, content, key=key, category=category, importance=importance)
     line = f"{'/'.join(namespace)}: {one_line(upsert.message)}"
     return CommandOutput({**asdict(upsert), "namespace": list(namespace)}, [line], 0 if upsert.success else 1)
 
 
 @command("memory search", open_read_only)
 def search(
-    hive: Hive,
-    query: str,
-    *,
-    location: NamespaceOptions,
-    mode: Literal["hybrid", "vector", "text"] = "hybrid",
-    threshold: Share | None = None,
-    category: str | None = None,
-    metadata: Annotated[JsonObject | None, Arg(parse=_parse_object)] = None,
-    limit: Positive = 10,
+    hive: Hive, query: str, *, location: NamespaceOptions, category: str | None = None, limit: Positive = 10
 ) -> CommandOutput:
     """Search memories by words and by meaning.
 
     arguments:
       QUERY  words or a question; any characters
-      --mode  hybrid (default), vector (by meaning) or text (by words)
-      --threshold N  minimal similarity, 0 to 1
       --category WORD  only this category
-      --metadata JSON  only entries whose metadata contain these fields
       --limit N  at most N entries (default: 10)
 
     examples:
       hivemind memory search "who likes tea?" --limit 3
-      hivemind memory search invoice --mode text --metadata '{"customer": "Acme"}' --json
+      hivemind memory search invoice --category fact --json
     """
     namespace = location.selected_namespace(hive)
     hits: Sequence[MemorySearchResult] = []
     if hive.memory.database.was_made:
         hits = hive.memory.search(
-            namespace or (), query, threshold, limit,
-            mode=mode, prefix=namespace is None, metadata=metadata, category=category,
+            namespace or (), query, limit=limit, prefix=namespace is None, category=category
         )  # fmt: skip
     rows = [
         _row(hit) | {"score": f"{hit.score:.2f}", "similarity": f"{hit.similarity:.2f}", "why": hit.why} for hit in hits

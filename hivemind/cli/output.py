@@ -10,7 +10,6 @@ from typing import Any
 from hivemind.cli.streams import discard_output
 from hivemind.cli.styled import has_rich, print_diff, print_markdown
 from hivemind.cli.text import fit, is_terminal, one_line, terminal_size, width
-from hivemind.errors import UserError
 from hivemind.masking import escape_controls, strip_controls
 
 _MIN_COLUMN_WIDTH = 6
@@ -31,23 +30,6 @@ def print_line(text: str = "") -> None:
         (print_markdown if isinstance(text, MarkdownText) else print_diff)(text)
         return
     sys.stdout.write(strip_controls(text) + "\n")
-
-
-def write_output(text: str, path: str | None) -> None:
-    """Write a text to the file `path`, replacing the file. Without a path, print it with control characters masked.
-
-    Raises UserError if the file cannot be written.
-    """
-    text = text.rstrip("\n")
-    if path is None:
-        print_line(text)
-        return
-    from hivemind.fs import write
-
-    try:
-        write(path, f"{text}\n".encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        raise UserError(f"cannot be written ({error.strerror})", location=path) from None
 
 
 def warn(text: str) -> None:

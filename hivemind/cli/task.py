@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hivemind.boundary import boundary
 from hivemind.cli.command import Arg, AttachedFiles, CommandOutput, Positive, Text, command
 from hivemind.cli.open_hive import caller, known_agent, open_hive, open_read_only, split_lists
-from hivemind.cli.output import DiffText, MarkdownText, headed_text, print_line, separated, table_lines, warn
+from hivemind.cli.output import DiffText, MarkdownText, headed_text, separated, table_lines, warn
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import ANY, EXCHANGE, LANDING
@@ -415,7 +415,7 @@ def say_more(hive: Hive, id_: str, text: Text) -> CommandOutput:
 
 
 @command("task replay", open_read_only)
-def replay(hive: Hive, id_: str, *, script: bool = False) -> CommandOutput | None:
+def replay(hive: Hive, id_: str) -> CommandOutput:
     """Run a finished task again from its log, without its model.
 
     Shows each turn that would differ now: another tool call, or another result. The replay works on a temporary copy: no
@@ -424,19 +424,13 @@ def replay(hive: Hive, id_: str, *, script: bool = False) -> CommandOutput | Non
 
     arguments:
       TASK  the task's id
-      --script  print the task's thoughts as a script for a scripted mind instead
 
     examples:
       hivemind task replay what-is-a-lease
-      hivemind task replay what-is-a-lease --script > thoughts.jsonl
     """
     from hivemind.hive import Hive
-    from hivemind.replay import replay, script_lines
+    from hivemind.replay import replay
 
-    if script:
-        for line in script_lines(hive.tasks.listing.read_log(id_)):
-            print_line(line)
-        return None
     replay_report = replay(hive, id_, Hive)
     return CommandOutput(
         {**asdict(replay_report), "differs": replay_report.has_differences},

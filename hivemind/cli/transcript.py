@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from hivemind.cli.command import Arg, CommandOutput, Positive, command
 from hivemind.cli.log import time_prefix
 from hivemind.cli.open_hive import open_read_only
-from hivemind.cli.output import as_json, cut_lines, print_line, write_output
+from hivemind.cli.output import as_json, cut_lines, print_line
 from hivemind.cli.streams import OutputWaiter
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
@@ -134,19 +134,16 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> None:
 
 
 @command("task timeline", open_read_only)
-def timeline(
-    hive: Hive, id_: str, *, format_: Literal["text", "svg"] = "text", output: str | None = None
-) -> CommandOutput | None:
+def timeline(hive: Hive, id_: str, *, format_: Literal["text", "svg"] = "text") -> CommandOutput | None:
     """Show what each agent did in a task and when, turn by turn.
 
     arguments:
       TASK  the task's id
       --format  text (default), or svg: a picture with a row for each agent
-      --output FILE  write the picture to this file, replacing it
 
     examples:
       hivemind task timeline what-is-a-lease
-      hivemind task timeline what-is-a-lease --format svg --output lease.svg
+      hivemind task timeline what-is-a-lease --format svg > lease.svg
     """
     from hivemind.taskrun.transcript import Transcript
     from hivemind.web.drawing.timeline import draw_timeline, spans_of
@@ -155,7 +152,7 @@ def timeline(
     if not spans:
         raise UserError("no agent has worked on the task yet", location=id_)
     if format_ == "svg":
-        write_output(draw_timeline(spans, is_standalone=True), output)
+        print_line(draw_timeline(spans, is_standalone=True))
         return None
     lines = (
         f"{datetime.fromtimestamp(span.begin, UTC).astimezone():%H:%M:%S}  {span.end - span.begin:7.1f} s  "

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +20,16 @@ from hivemind.doctor.files import (
     check_folders,
     check_leftovers,
     check_mailbox_folders,
-    check_manual,
     check_records,
     check_workspace_record,
 )
 from hivemind.doctor.landing import check_landing
-from hivemind.doctor.machine import check_encodings, check_file_system, check_inotify, check_sandbox, check_settings
-from hivemind.documents import verify
+from hivemind.doctor.machine import check_file_system, check_inotify, check_sandbox, check_settings
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.frozen import frozen
-from hivemind.fs.integrity import DoctorFinding, check_doorbells, check_locks
+from hivemind.fs.integrity import DoctorFinding, check_locks
 from hivemind.mail import integrity as mail
 from hivemind.reasoning.integrity import check_graph
-from hivemind.taskrun.integrity import check_citations
 from hivemind.tasks import integrity as tasks
 
 Check = Callable[[DoctorContext], Iterable[DoctorFinding]]
@@ -76,11 +72,6 @@ def _schedule(context: DoctorContext) -> Iterator[DoctorFinding]:
             yield DoctorFinding(path, f"{schedule_file.problem}; no task is made from it", "fix the file")
 
 
-def _results(context: DoctorContext) -> Iterator[DoctorFinding]:
-    for folder in _task_folders(context.layout.done):
-        yield from check_citations(folder, partial(verify, layout=context.layout, roots=context.roots))
-
-
 def _task_folders(*parents: Path) -> Iterator[Path]:
     folders = (folder for parent in parents for folder in sorted(parent.glob("[!.]*/")))
     return (folder for folder in folders if os.access(folder, os.R_OK | os.X_OK))  # else reported by check_folders
@@ -101,18 +92,14 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("tasks", lambda context: tasks.check_folders(context.layout)),
     ("tasks", _schedule),
     ("graphs", _graphs),
-    ("results", _results),
     ("journal", _journal),
     ("logs", _logs),
     ("locks", lambda context: check_locks(context.layout.locks)),
     ("locks", check_unended_agents),
-    ("doorbells", lambda context: check_doorbells(context.layout.doorbells)),
     ("leftovers", check_leftovers),
-    ("knowledge", check_manual),
     ("worktrees", check_worktrees),
     ("landing", check_landing),
     ("databases", check_databases),
-    ("encodings", check_encodings),
     ("inotify", check_inotify),
 )
 """The name and function of each check, in the order in which they run."""

@@ -127,18 +127,15 @@ def _record_end(context: DoctorContext, name: str, incarnation: int) -> str:
 
 
 def check_worktrees(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Find worktrees of agents that are gone, and uncommitted work of tasks that no longer belong to the worktree's agent.
-
-    Earlier versions named a worktree's folder after its task. Such a worktree is reported once the task has ended.
-    """
-    layout, is_open, agents = context.layout, context.tasks.listing.is_open, context.agents
+    """Find worktrees of agents that are gone, and uncommitted work of tasks that no longer belong to the worktree's agent."""
+    layout, agents = context.layout, context.agents
     for folder in layout.worktrees.glob("*"):
         if agents is None or not is_name(folder.name) or not folder.is_dir():
             continue
         if folder.name in agents:
             yield from _check_leftovers(context, folder.name)
-        elif not is_open(folder.name) and folder.name not in context.live_agents():
-            message = "belongs to an agent that does not exist, or to a task that has ended"
+        elif folder.name not in context.live_agents():
+            message = "belongs to an agent that does not exist"
             remedy = "hivemind doctor --fix commits uncommitted changes to its branch, and removes it"
             yield DoctorFinding(folder, message, remedy, partial(_remove_worktrees, context, folder.name), note=True)
 

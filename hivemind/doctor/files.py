@@ -3,7 +3,6 @@ in them: valid records, only regular files where files belong, no leftovers."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from hivemind.config import GROUP_FOLDER_MODE
 from hivemind.coordination import CoordinationError, check_workspace
 from hivemind.coordination.workspace import WORKSPACE_VERSION
 from hivemind.doctor.context import DoctorContext
-from hivemind.documents.knowledge import files_below, is_as_shipped
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import resolve_inside, walk
 from hivemind.fs.atomic import TEMPORARY_PREFIX
@@ -47,19 +45,6 @@ def check_folders(context: DoctorContext) -> Iterator[DoctorFinding]:
         folders = tuple(folder for folder in folders if folder not in missing_folders)
     for folder in folders:
         yield from _check_folder(context, folder, "the next command that writes creates it")
-
-
-def check_manual(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Yield a note about a manual in knowledge/ that `hivemind init` of an earlier version wrote."""
-    folder = context.layout.knowledge / "manual"
-    paths = [path for path, _ in files_below(folder) if os.access(path, os.R_OK)]
-    digests = {context.layout.relative(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
-    if count := sum(is_as_shipped(context.layout, *pair) for pair in digests.items()):
-        message = f"has {count} page{'s' * (count > 1)} of an earlier version's manual, which no search finds"
-        remedy = (
-            "delete the folder, or what you have not changed in it: `hivemind help QUESTION` asks this version's manual"
-        )
-        yield DoctorFinding(folder, message, remedy, note=True)
 
 
 def check_mailbox_folders(context: DoctorContext) -> Iterator[DoctorFinding]:

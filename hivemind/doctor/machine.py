@@ -1,16 +1,14 @@
-"""Checks of the settings and the machine: file system, free space, sandbox, inotify limits, encodings."""
+"""Checks of the settings and the machine: file system, free space, sandbox, inotify limits."""
 
 from __future__ import annotations
 
 import os
 import sys
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from pathlib import Path
 
 from hivemind.config import load_agents, load_hive
 from hivemind.doctor.context import DoctorContext
-from hivemind.documents.formats.outline import decode_text
 from hivemind.errors import UserError
 from hivemind.fs import walk
 from hivemind.fs.filesystem import mounts, needs_polling
@@ -24,8 +22,6 @@ from hivemind.swarm.until_idle import is_full
 
 _LIMITS = Path("/proc/sys/fs/inotify")
 _MIN_FREE_BYTES = 64 * 1024 * 1024
-_TEXT_SUFFIXES = (".md", ".markdown", ".txt", ".text", ".rst", ".org", ".yaml", ".yml")
-_MAX_TEXT_BYTES = 4 * 1024 * 1024
 
 
 def check_settings(context: DoctorContext) -> Iterator[DoctorFinding]:
@@ -139,48 +135,3 @@ def _limit(name: str) -> int | None:
         return int((_LIMITS / name).read_text())
     except (OSError, ValueError):
         return None
-
-
-def check_encodings(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Find file names and texts that are not UTF-8. A text in knowledge/ yields only a note, because it is not indexed."""
-    encoding = sys.getfilesystemencoding()
-    if encoding.lower() not in ("utf-8", "utf8"):
-        message = f"file names are read as {encoding}, not UTF-8"
-        yield DoctorFinding("the environment", message, "export LC_ALL=C.UTF-8")
-    layout = context.layout
-    for top in (layout.rom, layout.knowledge):
-        for folder, folders, names in walk(top):
-            for name in sorted([*folders, *names]):
-                path = Path(folder, name)
-                if _bad_byte(os.fsencode(name)) is not None:
-                    visible_path = os.fsencode(layout.relative(path)).decode("utf-8", "backslashreplace")
-                    yield DoctorFinding(visible_path, "has a name that is not UTF-8: it cannot be cited", "rename it")
-                elif name in names and path.suffix.lower() in _TEXT_SUFFIXES:
-                    yield from _bad_text(path, is_knowledge=top == layout.knowledge)
-
-
-def _bad_text(path: Path, *, is_knowledge: bool) -> Iterator[DoctorFinding]:
-    if not path.is_file() or path.is_symlink() or path.stat().st_size > _MAX_TEXT_BYTES:
-        return
-    if (position := _bad_byte(raw := path.read_bytes())) is None:
-        return
-    remedy, consequence = "save it as UTF-8 text", "it is not read"
-    if is_knowledge:
-        consequence = "its encoding is guessed, so characters may be wrong"
-        try:
-            decode_text(raw, path)
-        except UserError as error:
-            yield DoctorFinding(path, f"{error.message}: it is not indexed", remedy, note=True)
-            return
-        if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-            return
-    yield DoctorFinding(path, f"is not UTF-8 (byte {position}): {consequence}", remedy)
-
-
-def _bad_byte(raw: bytes) -> int | None:
-    """Return the position of the first byte that is not UTF-8, or None."""
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start
-    return None

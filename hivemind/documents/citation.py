@@ -34,13 +34,12 @@ class Citation:
 class Verdict:
     """The result of looking for a quote in its file. It is truthy if the file contains the quote at the cited lines.
 
-    `lines` are the quote's current lines, None if the file lacks it. `is_file_changed` is True if the digest differs.
+    `lines` are the quote's current lines, None if the file lacks it.
     """
 
     is_confirmed: bool
     reason: str
     lines: tuple[int, int] | None = None
-    is_file_changed: bool = False
 
     def __bool__(self) -> bool:
         return self.is_confirmed

@@ -39,7 +39,7 @@ def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = 
     change_note = " (the file has changed elsewhere since it was read)" if is_file_changed else ""
     quote = passage.text.strip("\n")
     if not quote.strip():
-        return Verdict(False, "the quote is empty", None, is_file_changed)
+        return Verdict(False, "the quote is empty")
     start, end = passage.start_line, passage.end_line
 
     def distance(place: Lines) -> tuple[bool, bool, int]:
@@ -49,12 +49,12 @@ def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = 
     nearest = min(_occurrences(text, quote, extract), key=distance, default=None)
     if nearest is None:
         reason = "the file has changed since it was read" if is_file_changed else "the file is the one that was read"
-        return Verdict(False, f"{passage.path} does not contain the quote; {reason}", None, is_file_changed)
+        return Verdict(False, f"{passage.path} does not contain the quote; {reason}")
     first, last = nearest
     if nearest == (start, end):
-        return Verdict(True, f"is at {passage.path}:{first}-{last}{change_note}", nearest, is_file_changed)
+        return Verdict(True, f"is at {passage.path}:{first}-{last}{change_note}", nearest)
     place = f"{'pages' if format_of(passage.path) == 'pdf' else 'lines'} {first}-{last}"
-    return Verdict(False, f"is at {place}, not at the cited place{change_note}", nearest, is_file_changed)
+    return Verdict(False, f"is at {place}, not at the cited place{change_note}", nearest)
 
 
 def _occurrences(text: str, quote: str, extract: Extract | None) -> Iterator[Lines]:

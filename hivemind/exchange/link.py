@@ -16,16 +16,7 @@ from hivemind.exchange.foreign_tasks import abandon_task, load_foreign_tasks
 from hivemind.exchange.rows import HiveRow, OverviewRow, read_row, readable_rows
 from hivemind.exchange.schema import LEASE, SCHEMA, channel, notify
 from hivemind.frozen import frozen
-from hivemind.fs import (
-    LockBusy,
-    crash_point,
-    load_dataclass,
-    load_record,
-    make_folder,
-    ring,
-    save_dataclass,
-    save_record,
-)
+from hivemind.fs import LockBusy, crash_point, load_record, make_folder, ring, save_record
 from hivemind.fs.locks import machine_identity
 from hivemind.fs.postgres import check_url, connect, import_client
 from hivemind.layout import ANY, EXCHANGE, Layout
@@ -41,7 +32,6 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 _KIND, _VERSION = "link", 1
-_FORMER_KIND, _FORMER_VERSION = "former-links", 1
 _LOCK_TIMEOUT_S = 15.0
 # Both sides notice within ten seconds that the other is gone, even if the network drops packets silently.
 _CONNECTION_DEFAULTS = {
@@ -73,21 +63,6 @@ def load_link(layout: Layout) -> HiveLink | None:
     return None if record is None else as_dataclass(HiveLink, record, "link record", layout.link / "link.json")
 
 
-@frozen
-class FormerLinks:
-    """The identities that this hive had in the exchange. A row with one of them belongs to this hive.
-
-    Such a row is left over if the hive was unlinked while the database was down.
-    """
-
-    identities: tuple[str, ...] = ()
-
-
-def _load_former_links(layout: Layout) -> FormerLinks:
-    record = load_dataclass(FormerLinks, layout.link / "former.json", _FORMER_KIND, _FORMER_VERSION)
-    return record or FormerLinks()
-
-
 def link(hive: Parts, url: str) -> HiveLink:
     """Link a hive: create missing tables, and register the hive's name. Return the link. Raises UserError, LinkDown."""
     current_link = load_link(hive.layout)
@@ -109,9 +84,8 @@ def link(hive: Parts, url: str) -> HiveLink:
             from psycopg.types.json import Jsonb
 
             inserted = connection.execute(
-                "insert into hives (name, identity, agents) values (%s, %s, %s) on conflict (name) do update"
-                " set identity = excluded.identity where hives.identity = any(%s)",
-                (name, new_link.identity, Jsonb(agents), [*_load_former_links(hive.layout).identities]),
+                "insert into hives (name, identity, agents) values (%s, %s, %s) on conflict (name) do nothing",
+                (name, new_link.identity, Jsonb(agents)),
             ).rowcount
             if not inserted:
                 raise UserError(
@@ -119,7 +93,6 @@ def link(hive: Parts, url: str) -> HiveLink:
                     remedy=f"unlink that hive; or change workspace: in this hive's hive.yaml, and move"
                     f" {hive.layout.relative(hive.layout.workspace_record)} away, which holds the old name",
                 )
-            _release_foreign_tasks(connection, name)  # it has abandoned them, if it was unlinked without the database
             make_folder(hive.layout.link)
             # Written before the commit: after a crash in between, the name is not registered, and the process reports that.
             save_record(hive.layout.link / "link.json", _KIND, _VERSION, asdict(new_link))
@@ -129,40 +102,33 @@ def link(hive: Parts, url: str) -> HiveLink:
     return new_link
 
 
-def unlink(hive: Parts, *, force: bool = False) -> tuple[HiveLink, list[str]]:
+def unlink(hive: Parts) -> tuple[HiveLink, list[str]]:
     """End a hive's link and free its name.
 
     Undelivered letters to the hive return to their senders, tasks of other hives to the exchange, and the hive's own offers to
-    its inbox. Lessons of other hives that no person has adopted are removed. `force` ends the link even if the exchange is down
-    or tasks are lost. Return the link, and remarks on what ended with it or is uncertain. Raises UserError, LinkDown.
+    its inbox. Lessons of other hives that no person has adopted are removed. If the exchange does not know the hive, because
+    its database was lost or restored, offered tasks with a step that must run once fail. Return the link, and remarks on what
+    ended with it or is uncertain. Raises UserError, LinkDown.
     """
     current_link = load_link(hive.layout)
     if current_link is None:
         raise UserError("this hive is not linked", remedy="hivemind link postgresql://... links it")
-    record = hive.layout.link / "link.json"
-    lost_tasks: set[str] | None = None  # another hive may have begun them; None: any that was offered
     remarks: list[str] = []
-    try:
-        with connect_exchange(current_link.url) as connection, connection.transaction():
-            hive_key = (current_link.name, current_link.identity)
-            sql = "select from hives where name = %s and identity = %s for update"
-            if connection.execute(sql, hive_key).rowcount:
-                lost_tasks = _withdraw(connection, current_link.name, force=force)
-                connection.execute("delete from hives where name = %s", (current_link.name,))
-                givers = connection.execute("select name from hives").fetchall()
-                notify(connection, ANY, *(name for (name,) in givers), payload="hives")
-    except LinkDown as error:
-        if not force:
-            raise LinkDown(f"{error}; to end the link without the database: hivemind unlink --force") from error
-        remarks.append("the database was not asked: letters that were sent may still arrive (their status: unknown)")
-    former_links = FormerLinks((*_load_former_links(hive.layout).identities, current_link.identity))
-    save_dataclass(hive.layout.link / "former.json", _FORMER_KIND, _FORMER_VERSION, former_links)
-    remarks += [  # while the link is recorded: the next start puts all other tasks back into the inbox
-        _lose_task(hive, hive.tasks.get(task.id))
-        for task in hive.tasks.list(TaskState.ACTIVE)
-        if task.owner == EXCHANGE and (lost_tasks is None or task.id in lost_tasks)
-    ]
-    record.unlink()
+    with connect_exchange(current_link.url) as connection, connection.transaction():
+        hive_key = (current_link.name, current_link.identity)
+        sql = "select from hives where name = %s and identity = %s for update"
+        if SCHEMA.version(connection, current_link.url) and connection.execute(sql, hive_key).rowcount:
+            _withdraw(connection, current_link.name)
+            connection.execute("delete from hives where name = %s", (current_link.name,))
+            givers = connection.execute("select name from hives").fetchall()
+            notify(connection, ANY, *(name for (name,) in givers), payload="hives")
+        else:
+            remarks += [  # while the link is recorded: the next start puts all other tasks back into the inbox
+                _lose_task(hive, hive.tasks.get(task.id))
+                for task in hive.tasks.list(TaskState.ACTIVE)
+                if task.owner == EXCHANGE
+            ]
+    (hive.layout.link / "link.json").unlink()
     crash_point("exchange.unlinked")
     for name in (EXCHANGE, SUPERVISOR):
         ring(hive.layout.doorbells, name)
@@ -173,39 +139,27 @@ def unlink(hive: Parts, *, force: bool = False) -> tuple[HiveLink, list[str]]:
     return current_link, remarks
 
 
-def _withdraw(connection: Connection, name: str, *, force: bool) -> set[str]:
+def _withdraw(connection: Connection, name: str) -> None:
     """Give back the letters and tasks that other hives have sent to the hive `name`, so it can be unlinked. Its row must be
-    locked.
-
-    Raises UserError if tasks would be lost. With `force`, return those of the hive's own tasks that are lost.
-    """
+    locked. Raises UserError if tasks would be lost."""
     rows = connection.execute(
         "select id, giver, taker, state from tasks where (giver = %(me)s and state in ('done', 'failed'))"
         " or (once and state = 'taken' and %(me)s in (giver, taker)) order by number",
         {"me": name},
     ).fetchall()
-    if rows and not force:
+    if rows:
         stranded_tasks = ", ".join(
             f"{task} ({f'of {giver}' if giver != name else f'with {taker}'}:"
             f" {'it has a step that must run once' if state == 'taken' else 'its result has not been collected'})"
             for task, giver, taker, state in rows
         )
-        raise UserError(f"these tasks would be stranded: {stranded_tasks}", remedy="let them end first, or use --force")
+        raise UserError(f"these tasks would be stranded: {stranded_tasks}", remedy="let them end first")
     connection.execute(
         "update letters set state = 'ended', reason = %s where hive = %s and state = 'open'",
         (f"no linked hive has the name {name} any more", name),
     )
-    _release_foreign_tasks(connection, name)
-    return {task for task, giver, *_ in rows if giver == name}
-
-
-def _release_foreign_tasks(connection: Connection, name: str) -> None:
-    """Give back the tasks that the hive `name` has claimed, for other hives to claim. Tasks with a step that must run once are
-    not opened again.
-    """
     connection.execute(
-        "update tasks set taker = null, state = case when state = 'taken' and not once then 'open' else state end"
-        " where taker = %s",
+        "update tasks set taker = null, state = case state when 'taken' then 'open' else state end where taker = %s",
         (name,),
     )
 
@@ -279,7 +233,7 @@ def open_exchange(layout: Layout) -> Iterator[Connection]:
         raise UserError("this hive is not linked", remedy="hivemind link postgresql://... links it")
     with connect_exchange(hive_link.url) as connection:
         if not SCHEMA.version(connection, hive_link.url):
-            raise UserError("the database has no tables of linked hives", remedy="hivemind unlink --force, then link")
+            raise UserError("the database has no tables of linked hives", remedy="hivemind unlink, then link")
         yield connection
 
 

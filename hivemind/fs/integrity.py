@@ -1,16 +1,13 @@
 """The doctor's findings and their fixes, the folder for files that are set aside, and checks that all rooms share.
 
-The checks are of the locks, doorbells and temporary files that killed processes leave behind.
+The checks are of the locks and temporary files that killed processes leave behind.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
-import socket
-import stat
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from datetime import UTC, datetime
@@ -24,7 +21,7 @@ from hivemind.fs.locks import Lock, is_on_this_machine
 from hivemind.fs.paths import unused_path
 from hivemind.layout import Layout
 
-_WRITER = re.compile(re.escape(TEMPORARY_PREFIX) + r"(\d+)(?:-\d+){1,2}")  # version 0.1 had the thread, too
+_WRITER = re.compile(re.escape(TEMPORARY_PREFIX) + r"(\d+)-\d+")
 _OLD_S = 3600.0  # a write takes moments; an hour allows for a suspended machine and for writers on other machines
 
 Fix = Callable[[], str]
@@ -106,18 +103,6 @@ def check_locks(folder: Path) -> Iterator[DoctorFinding]:
             yield DoctorFinding(path, message, f"find that process with fuser -v {path}; the lock ends with it")
 
 
-def check_doorbells(folder: Path) -> Iterator[DoctorFinding]:
-    """Find sockets without a listener."""
-    paths = [path for path in list_folder(folder) if stat.S_ISSOCK(path.lstat().st_mode) and not _has_listener(path)]
-    if paths:
-        message = f"has doorbells of processes that were killed ({len(paths)}); harmless"
-
-        def fix() -> str:
-            return f"removed: {sum(_remove(path) for path in paths)}"
-
-        yield DoctorFinding(folder, message, "hivemind doctor --fix removes them", fix, note=True)
-
-
 def check_temporary(path: Path, aside: Aside, now: float, *, on_shared_filesystem: bool) -> Iterator[DoctorFinding]:
     """Yield a finding if the `.tmp-*` file `path` is an hour old, or if its writer on this machine has died.
 
@@ -142,24 +127,4 @@ def _is_running(pid: int) -> bool:
         return False
     except (PermissionError, OverflowError):
         return True
-    return True
-
-
-def _has_listener(path: Path) -> bool:
-    """Check whether a process listens at a socket. Connecting does not ring the doorbell."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(os.fspath(path))
-        except ConnectionRefusedError:
-            return False
-        except OSError as error:
-            return error.errno != errno.ENOENT
-    return True
-
-
-def _remove(path: Path) -> bool:
-    """Remove a socket and return True. Return False, without removing it, if a process listens there again."""
-    if _has_listener(path):
-        return False
-    path.unlink(missing_ok=True)
     return True

@@ -21,7 +21,7 @@ _VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """The protocol versions in which a client begins with `initialize`."""
 _CAPABILITIES = {
     "prompts": {"listChanged": False},
-    "resources": {"listChanged": False, "subscribe": True},
+    "resources": {"listChanged": False, "subscribe": False},
     "tools": {"listChanged": False},
 }
 _FIRST_MESSAGE_TIMEOUT_S = 1.0

@@ -124,7 +124,6 @@ async def open_member(layout: Layout, name: str, profile: str = "core") -> Async
     from hivemind.hive import Hive
     from hivemind.mcp_server.member import Member
     from hivemind.mcp_server.server import build_server
-    from hivemind.mcp_server.subscriptions import Subscriptions
 
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1, "member") as thread:
@@ -132,18 +131,14 @@ async def open_member(layout: Layout, name: str, profile: str = "core") -> Async
         async def run(function: Callable[[], _T]) -> _T:
             return await loop.run_in_executor(thread, function)
 
-        member, subscriptions = await run(lambda: Member(Hive.open(layout.root), name, profile)), Subscriptions()
+        member = await run(lambda: Member(Hive.open(layout.root), name, profile))
         try:
             async with asyncio.TaskGroup() as tasks:
-                background_tasks = [
-                    tasks.create_task(_beat(member, run)),
-                    tasks.create_task(subscriptions.watch_mail(member)),
-                ]
+                heartbeat = tasks.create_task(_beat(member, run))
                 try:
-                    yield member, build_server(member, run, subscriptions)
+                    yield member, build_server(member, run)
                 finally:
-                    for task in background_tasks:
-                        task.cancel()
+                    heartbeat.cancel()
         except BaseExceptionGroup as group:  # the first failure has cancelled the others
             raise group.exceptions[0] from None
         finally:

@@ -18,9 +18,7 @@ from hivemind.agent.working_memory import rom_blocks
 from hivemind.errors import HivemindError, UserError
 from hivemind.mcp_server.greeting import instructions
 from hivemind.mcp_server.member import Member
-from hivemind.mcp_server.subscriptions import Subscriptions
 from hivemind.taskrun.project import Skill, skills_of
-from hivemind.tasks import read_outcome
 from hivemind.tools import Tool
 from hivemind.tools.tasks import restrict_calls
 from hivemind.tools.tool import for_mind
@@ -30,11 +28,6 @@ _JSON, _TEXT = "application/json", "text/markdown"
 _VIEW_BYTES = 20_000
 _INBOX_LIMIT = 50
 _VIEWS = ("focus_only", "smart", "explore", "audit", "full", "snapshot")
-_TEMPLATES = {
-    "hive://view/{view}": "your task in a view: " + ", ".join(_VIEWS),
-    "hive://mail/{id}": "a letter of your mailbox, which stays unread",
-    "hive://task/{id}": "a task: its text, and its result or error",
-}
 
 
 def _resources(member: Member) -> list[types.Resource]:
@@ -71,17 +64,6 @@ def _inbox(member: Member, _: str) -> Any:
     return [message.as_record() for message in member.hive.mail.list(member.name, limit=_INBOX_LIMIT)]
 
 
-def _message(member: Member, id_: str) -> Any:
-    message = member.hive.mail.read(member.name, id_, mark=False)
-    return {
-        "id": message.id,
-        "from": message.sender,
-        "subject": message.subject,
-        "date": message.date,
-        "body": message.body,
-    }
-
-
 def _capsule(member: Member, _: str) -> Any:
     fields = {"capsule": capsule(member.hive, agent_id=member.name, task=member.task)}
     return restrict_calls(member.hive, fields, member.tools)["capsule"]
@@ -95,26 +77,12 @@ def _view(member: Member, view: str) -> Any:
     return restrict_calls(member.hive, {**view_fields}, member.tools)
 
 
-def _task(member: Member, task_id: str) -> Any:
-    task = member.hive.tasks.get(task_id)
-    fields: dict[str, Any] = {"task": task.id, "title": task.title, "state": str(task.state), "text": task.full_text}
-    if (outcome := read_outcome(task.path)) is not None:
-        fields["result" if task.state.value == "done" else "error"] = outcome
-    return fields
-
-
 def _skills(member: Member) -> dict[str, Skill]:
     projects = [project for work in member.task_runs() for project in work.projects]
     return {name: skill for name, skill in skills_of(member.hive.layout, projects).items() if skill.problem is None}
 
 
-_READERS: dict[str, Callable[[Member, str], Any]] = {
-    "inbox": _inbox,
-    "mail": _message,
-    "capsule": _capsule,
-    "view": _view,
-    "task": _task,
-}
+_READERS: dict[str, Callable[[Member, str], Any]] = {"inbox": _inbox, "capsule": _capsule, "view": _view}
 
 
 _log = logging.getLogger(__name__)
@@ -124,7 +92,7 @@ Run = Callable[[Callable[[], _T]], Awaitable[_T]]
 _Context = ServerRequestContext[Any]
 
 
-def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) -> Server[Any]:
+def build_server(member: Member, run: Run[Any]) -> Server[Any]:
     """Return the server of one member. `run` runs a function in the member's thread. If a tool refuses a call, the answer has
     `is_error` and {code, message, suggestions}."""
 
@@ -148,15 +116,6 @@ def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) ->
 
     async def on_list_resources(_: _Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=await run(lambda: _resources(member)))
-
-    async def on_list_templates(
-        _: _Context, __: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
-        templates = [
-            types.ResourceTemplate(uri_template=uri, name=uri, description=description)
-            for uri, description in _TEMPLATES.items()
-        ]
-        return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def on_read_resource(_: _Context, request: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(request.uri)
@@ -191,13 +150,9 @@ def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) ->
         on_list_tools=on_list_tools,
         on_call_tool=on_call_tool,
         on_list_resources=on_list_resources,
-        on_list_resource_templates=on_list_templates,
         on_read_resource=on_read_resource,
         on_list_prompts=on_list_prompts,
         on_get_prompt=on_get_prompt,
-        on_subscribe_resource=subscriptions.subscribe,
-        on_unsubscribe_resource=subscriptions.unsubscribe,
-        on_subscriptions_listen=subscriptions.listen,
         get_tool_input_schema=input_schema,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hivemind.replay.recording import Difference, script_lines
+from hivemind.replay.recording import Difference
 from hivemind.replay.replay import Replay, ReplayedTurn, replay
 
-__all__ = ["Difference", "Replay", "ReplayedTurn", "replay", "script_lines"]
+__all__ = ["Difference", "Replay", "ReplayedTurn", "replay"]

@@ -4,7 +4,6 @@ log."""
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import Any
 
 from hivemind.frozen import frozen
 from hivemind.minds import Mind, MindError, Thought, ToolCall, ToolSchema, Turn
-from hivemind.taskrun.transcript import Transcript, TranscriptEntry
+from hivemind.taskrun.transcript import TranscriptEntry
 from hivemind.tools import Tool, ToolContext, ToolProblem
 from hivemind.tools.excerpt import as_lines
 from hivemind.tools.review import verdict_text
@@ -103,16 +102,6 @@ def written_files(turns: Iterable[TranscriptEntry]) -> set[str]:
     calls = [call for turn in turns for call in turn.calls if call["tool"] == "write_file" and _error_of(call) is None]
     names = {PurePosixPath(str(call.get("arguments", {}).get("path", ""))) for call in calls}
     return {str(name) for name in names if name.name and not name.is_absolute() and ".." not in name.parts}
-
-
-def script_lines(records: Iterable[Record]) -> Iterator[str]:
-    """Yield the lines of a script for a scripted mind: the thoughts, then the completions that were used for summaries."""
-    record_list = list(records)
-    for turn in Transcript(record_list).turns:
-        yield json.dumps({"text": turn.record["text"], "calls": requested_calls(turn)}, ensure_ascii=False)
-    for record in record_list:
-        if "answered" in record and "text" in record:
-            yield json.dumps({"complete": record["text"]}, ensure_ascii=False)
 
 
 class ReplayCursor:

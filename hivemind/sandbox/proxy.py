@@ -2,8 +2,7 @@
 
 It is a thread of the agent's process and listens on a Unix socket that is bound into the box. A name is resolved here, once, and
 the connection goes to the address that was checked. The proxy composes each plain request again and sends only one over a
-connection, so the program cannot hide another request in it. If the agent's own environment names a proxy (HTTPS_PROXY), the
-connection goes through that one.
+connection, so the program cannot hide another request in it.
 """
 
 from __future__ import annotations
@@ -14,9 +13,6 @@ import os
 import re
 import socket
 import threading
-from base64 import b64encode
-from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
@@ -76,46 +72,12 @@ class _Request:
     def authority(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def head(self, parent: _ParentProxy | None) -> bytes:
-        """Return the request's head in the form for the host itself, or for the proxy `parent` on the way to it if that is not
-        None.
-        """
-        authorization = () if parent is None else parent.authorization
-        if self.method == "CONNECT":
-            lines = [f"CONNECT {self.authority} HTTP/1.1", f"Host: {self.authority}", *authorization]
-        else:
-            host = self.authority.removesuffix(":80")
-            target = self.path if parent is None else f"http://{host}{self.path}"
-            length = (
-                (f"Content-Length: {self.body_length}",) if self.body_length or self.method in ("POST", "PUT") else ()
-            )
-            lines = [f"{self.method} {target} HTTP/1.1", f"Host: {host}", *self.headers, *length, *authorization]
-            lines.append("Connection: close")
+    def head(self) -> bytes:
+        """Return the head of a plain request in the form for the host."""
+        host = self.authority.removesuffix(":80")
+        length = (f"Content-Length: {self.body_length}",) if self.body_length or self.method in ("POST", "PUT") else ()
+        lines = [f"{self.method} {self.path} HTTP/1.1", f"Host: {host}", *self.headers, *length, "Connection: close"]
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
-
-
-@frozen
-class _ParentProxy:
-    """The proxy that the agent's own environment names."""
-
-    host: str
-    port: int
-    is_tls: bool
-    authorization: tuple[str, ...]
-
-    @classmethod
-    def of(cls, request: _Request) -> _ParentProxy | None:
-        proxies = getproxies()
-        text = proxies.get("https" if request.method == "CONNECT" else "http")
-        address = as_address(request.host)
-        if not text or (address is not None and not is_public(address)) or proxy_bypass(request.authority):
-            return None
-        with boundary("address of a proxy", text):
-            url = urlsplit(text if "://" in text else f"http://{text}")
-        login = b64encode(f"{unquote(url.username or '')}:{unquote(url.password or '')}".encode()).decode()
-        authorization = (f"Proxy-Authorization: Basic {login}",) if url.username else ()
-        is_tls = url.scheme == "https"
-        return cls(url.hostname or "", url.port or (443 if is_tls else 80), is_tls, authorization)
 
 
 class Proxy:
@@ -239,17 +201,11 @@ class Proxy:
                 "403 Forbidden", f"{request.authority} is not under network: in the agent's file", is_recorded=True
             )
         try:
-            parent = _ParentProxy.of(request)
             async with asyncio.timeout(_CONNECT_S):
-                if parent is not None:
-                    reader, writer = await asyncio.open_connection(parent.host, parent.port, ssl=parent.is_tls or None)
-                else:
-                    reader, writer = await self._connect_directly(request)
-                if parent is not None or request.method != "CONNECT":
-                    writer.write(request.head(parent))
-                if parent is not None and request.method == "CONNECT":
-                    _check_tunnel(await reader.readuntil(b"\r\n\r\n"))
-        except (OSError, ValueError, Unreadable, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+                reader, writer = await self._connect_directly(request)
+                if request.method != "CONNECT":
+                    writer.write(request.head())
+        except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "no answer"
             raise _Refusal("502 Bad Gateway", f"{request.authority} cannot be reached: {reason}") from None
         return reader, writer
@@ -275,13 +231,6 @@ class Proxy:
 def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
-
-
-def _check_tunnel(answer: bytes) -> None:
-    """Raise OSError if the parent proxy does not open a tunnel."""
-    status = answer.split(b"\r\n")[0].decode("ascii", "replace")
-    if status.split(" ")[1:2] != ["200"]:
-        raise OSError(f"the proxy that the environment names answers {status}")
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int | None = None) -> None:

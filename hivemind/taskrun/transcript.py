@@ -58,13 +58,10 @@ class TranscriptEntry:
 
     @property
     def seconds(self) -> float | None:
-        """The duration of a turn so far. In files of older versions it is the time between the lines; None if they have no
-        times."""
+        """The duration of a turn so far; None if its lines name none."""
         lines = [self.record, *self.results.values()]
-        if durations := [seconds for line in lines if isinstance(seconds := line.get("seconds"), int | float)]:
-            return sum(durations)
-        end_time = _timestamp(lines[-1])
-        return None if self.started_at is None or end_time is None else max(0.0, end_time - self.started_at)
+        durations = [seconds for line in lines if isinstance(seconds := line.get("seconds"), int | float)]
+        return sum(durations) if durations else None
 
     @property
     def heading(self) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.config import RootConfig
-from hivemind.errors import HivemindError, UnknownVersion, UserError
+from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
 from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
@@ -155,8 +155,7 @@ class Worktrees:
                     self._begin(Repository.at(root, hold), self._free_path(root, Path()))
 
     def _take_over_leftovers(self) -> None:
-        """Commit the task's work in worktrees outside the agent's folder, which an earlier agent or an earlier version of
-        hivemind has left."""
+        """Commit the task's work in worktrees outside the agent's folder, which an earlier agent has left."""
         for worktree in self.recorded:
             if worktree.path.parent != self._top:
                 with _logged(f"task {self._task.id}"):
@@ -428,10 +427,8 @@ def recorded_worktrees(hive: Parts, record: Mapping[str, Any]) -> list[Worktree]
 
 
 def _worktree(layout: Layout, roots: Mapping[Path, RootConfig], row: Mapping[str, Any]) -> Worktree:
-    """Return a worktree from its record. In records of earlier versions `git` is a folder below the person's git folder."""
+    """Return a worktree from its record, with its root and target as hive.yaml has them now."""
     git, recorded_root = row["git"] and Path(row["git"]), Path(row["root"])
-    if git is not None and "agent" not in row:
-        git = git.parents[1]
     root, into = landing_place(roots, recorded_root, row["branch"], row["base"], row["into"])
     if root != recorded_root:
         git = Repository.at(root).common
@@ -439,14 +436,9 @@ def _worktree(layout: Layout, roots: Mapping[Path, RootConfig], row: Mapping[str
 
 
 def _read_note(path: Path) -> WorktreeNote | None:
-    """Read the note next to a worktree; None if there is none. A note of version 1 names no task: its task is the name of the
-    worktree's parent folder. Raises UserError."""
+    """Read the note next to a worktree; None if there is none. Raises UserError."""
     with boundary("note of a worktree", path):
-        try:
-            fields = fs.load_record(f"{path}{_NOTE}", _KIND, _VERSION)
-        except UnknownVersion:
-            fields = fs.load_record(f"{path}{_NOTE}", _KIND, 1)
-            fields = fields and {**fields, "task": path.parent.name}
+        fields = fs.load_record(f"{path}{_NOTE}", _KIND, _VERSION)
         if fields is None:
             return None
         return WorktreeNote(**{**fields, "root": Path(fields["root"]), "git": Path(fields["git"])})
@@ -472,8 +464,8 @@ def _setup_digest(config: RootConfig, path: Path) -> str:
 
 
 def put_away(layout: Layout, name: str, is_open: Callable[[str], bool] = lambda _: False) -> None:
-    """Commit the uncommitted work in a folder of worktrees, and remove the folder. `name` is an agent that is gone, or a task for
-    which an earlier version of hivemind made the folder. Raises UserError, OSError."""
+    """Commit the uncommitted work in the folder of worktrees of the agent `name`, which is gone, and remove the folder. Raises
+    UserError, OSError."""
     top = layout.worktrees / name
     if not top.is_dir():
         return
@@ -527,8 +519,7 @@ def commit_leftovers(layout: Layout, path: Path, is_open: Callable[[str], bool])
 
 
 def _put_down(path: Path, task: str, *, is_open: Callable[[str], bool], is_last_try: bool = False) -> None:
-    """Commit the task's uncommitted work in a worktree. A worktree in a folder of the task's own was made by an earlier version
-    of hivemind; remove it afterwards. Raises UserError, OSError."""
+    """Commit the task's uncommitted work in a worktree. Raises UserError, OSError."""
     if not path.parent.is_dir():
         return
     with lock_worktrees(path.parent) as hold:
@@ -536,10 +527,6 @@ def _put_down(path: Path, task: str, *, is_open: Callable[[str], bool], is_last_
         if note is None or note.task != task or (note.tries >= _MAX_TRIES and not is_last_try):
             return
         _commit_noted_work(path, note, hold, is_open, raises=True)
-        if path.parent.name == task:
-            _put_away(path, hold, is_open)
-            if all(name.startswith(".") for name in names_in(path.parent)):
-                fs.remove_tree(path.parent)
 
 
 def _commit_noted_work(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hivemind.tasks.folder import landing_state, read_outcome, why_failed
 from hivemind.tasks.outbox import Notice, Telling
 from hivemind.tasks.schedule import ScheduledTask
-from hivemind.tasks.step import TaskStep, parse_duration
+from hivemind.tasks.step import TaskStep
 from hivemind.tasks.task import (
     BEING_WRITTEN,
     FILES,
@@ -35,7 +35,6 @@ __all__ = [
     "Tasks",
     "Telling",
     "landing_state",
-    "parse_duration",
     "read_outcome",
     "why_failed",
 ]

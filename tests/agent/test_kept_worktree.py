@@ -382,53 +382,6 @@ def test_the_doctor_puts_away_the_worktrees_of_an_agent_that_is_gone(crew, repo)
     assert repo.show("hive/t", "boat") == "a red boat"
 
 
-# of an earlier version
-
-
-def as_before(crew: Crew, repo: Repo) -> None:
-    """Make an active task's worktree one of version 0.2: in a folder of the task, with the note of that time."""
-    ada = at_work(crew)
-    does(ada, write("boat", "a red boat\n"))
-    [work] = ada.scheduler.active_tasks.runs
-    [row] = work.task.kept["worktrees"]
-    (crew.root / "worktrees/t").mkdir()
-    tree(crew).rename(tree(crew, "t"))
-    (crew.root / "worktrees/ada/app.json").unlink()
-    note = {key: row[key] for key in ("root", "git", "branch", "base")}
-    (crew.root / "worktrees/t/app.json").write_text(json.dumps({"kind": "worktree", "version": 1, **note}))
-    work.keep("worktrees", [{**row, "path": "worktrees/t/app"}])
-    (tree(crew, "t") / "tar").write_text("in no commit\n")
-    crew.close()
-
-
-def test_a_task_that_was_begun_by_an_earlier_version_goes_on(crew, repo):
-    as_before(crew, repo)
-    does(crew.start(lambda turn: Thought()), runs("cat boat tar; pwd"), *FINISH)
-    assert calls_of(crew.root / "tasks/done/t")[1]["text"].splitlines()[1:] == [
-        "a red boat",
-        "in no commit",
-        str(tree(crew)),
-    ]
-    assert repo.show("hive/t", "tar") == "in no commit"
-    assert not (crew.root / "worktrees/t").exists()
-    assert findings(crew) == []
-
-
-@pytest.mark.parametrize("by", ["agent", "doctor"])
-def test_what_an_earlier_version_left_of_a_task_that_is_over_is_committed_and_put_away(crew, repo, by):
-    as_before(crew, repo)
-    if by == "agent":
-        ada = crew.start(lambda turn: Thought())
-        Hive.open(crew.root).tasks.cancel("t")
-        until_idle(ada)
-    else:
-        Hive.open(crew.root).tasks.cancel("t")
-        assert findings(crew) == ["worktrees/t"]
-        apply_fixes(DoctorContext(Hive.open(crew.root).layout), _examined(crew))
-    assert repo.show("hive/t", "tar") == "in no commit"
-    assert not (crew.root / "worktrees/t").exists()
-
-
 def test_a_note_that_cannot_be_read_costs_its_worktree_and_not_the_next_task(crew, repo):
     ada = at_work(crew)
     does(ada, write("boat", "a red boat\n"), *FINISH)

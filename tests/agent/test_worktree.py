@@ -544,18 +544,6 @@ def test_files_that_git_knows_nothing_of_any_more_are_committed_all_the_same(cre
     assert repo.git("diff", "--name-only", "main..hive/t").splitlines() == ["boat", "mast", "tar"]
 
 
-def test_a_worktree_of_an_earlier_version_keeps_its_files_and_gets_a_git_of_its_own(crew, repo):
-    ada = spoilt(crew, repo, "git's folder")
-    tree = crew.root / "worktrees/ada/app"
-    (tree / ".git").write_text(f"gitdir: {repo.path}/.git/worktrees/app\n")
-    (tree / "tar").write_text("in no commit\n")
-    [work] = ada.scheduler.active_tasks.runs
-    [row] = work.task.kept["worktrees"]
-    work.keep("worktrees", [{key: row[key] for key in row if key != "agent"} | {"git": f"{row['git']}/worktrees/app"}])
-    does(ada, write("mast", "a mast\n"), *FINISH)
-    assert repo.git("diff", "--name-only", "main..hive/t").splitlines() == ["boat", "mast", "tar"]
-
-
 def add_submodule(repo: Repo, tmp_path: Path) -> Repo:
     """Add the submodule lib to the repository, and return the one it comes from."""
     other = Repo(tmp_path / "lib")

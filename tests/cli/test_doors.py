@@ -90,14 +90,12 @@ def test_documents_are_found_below_a_node_and_summed_up_in_so_many_tokens(run: C
         opened.documents.update_content(leaf.id, "changed")
 
 
-def test_memories_are_searched_in_a_mode_above_a_threshold_and_listed_up_to_a_limit(run: Command, hive: Path) -> None:
+def test_memories_are_searched_and_listed_up_to_a_limit(run: Command, hive: Path) -> None:
     told = Hive.open(hive).memory.upsert_memory(("memories", "analyst"), "The boat is blue", key="boat")
     assert isinstance(told, UpsertMemoryResult)
     run("memory", "remember", "The oars are of ash", "--agent", "analyst", "--key", "oars")
     own = ("--agent", "analyst", "--json")
-    assert [one["key"] for one in run("memory", "search", "blue boat", "--mode", "text", *own).json] == ["boat"]
-    assert len(run("memory", "search", "boat oars", "--mode", "text", "--limit", "1", *own).json) == 1
-    assert run("memory", "search", "boat", "--threshold", "0.9", *own).status == 0
+    assert len(run("memory", "search", "boat oars", "--limit", "1", *own).json) == 1
     assert len(run("memory", "list", "--limit", "1", *own).json) == 1
     assert [one["content"] for one in run("memory", "show", "boat", *own).json["versions"]] in (
         [],
@@ -106,7 +104,7 @@ def test_memories_are_searched_in_a_mode_above_a_threshold_and_listed_up_to_a_li
     run("memory", "remember", "The sea is grey", "--namespace", "shared/hive", "--key", "sea")
     run("memory", "remember", "The sea is green", "--namespace", "shared/hive", "--key", "sea")
     all_see = ("--namespace", "shared/hive", "--json")
-    assert [one["key"] for one in run("memory", "search", "green sea", "--mode", "text", *all_see).json] == ["sea"]
+    assert [one["key"] for one in run("memory", "search", "green sea", *all_see).json] == ["sea"]
     assert "The sea is grey" in [one["content"] for one in run("memory", "show", "sea", *all_see).json["versions"]]
 
 

@@ -43,9 +43,7 @@ def test_reservations_and_memories_are_listed_and_given_back_by_agent(run: Comma
             "content": f"The {key} is new.", "key": key, "category": "boats", "metadata": {"of": "boat"},
             "expires_at": "2999-01-01T00:00:00+00:00",
         })  # fmt: skip
-    found = run(
-        "memory", "search", "new", "--agent", "researcher", "--category", "boats", "--mode", "text", "--json"
-    ).json
+    found = run("memory", "search", "new", "--agent", "researcher", "--category", "boats", "--json").json
     assert {one["key"] for one in found} == {"oar", "sail"}
     assert "oar is new" in run("memory", "show", "oar", "--agent", "researcher").out
     assert run("memory", "forget", "oar", "--agent", "researcher").status == 0
@@ -207,7 +205,7 @@ def test_an_embedder_that_is_asked_for_its_vectors_is_named_in_the_hives_setting
     (hive / "hive.yaml").write_text(json.dumps({"durability": "relaxed", **told}))
     run("memory", "remember", "The boat is blue.", "--agent", "analyst", "--key", "boat")
     monkeypatch.delenv("HIVEMIND_EMBEDDER", raising=False)
-    asked = run("memory", "search", "boat", "--mode", "vector", "--agent", "analyst")
+    asked = run("memory", "search", "boat", "--agent", "analyst")
     assert "NO_SUCH_KEY" in asked.out + asked.err
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from hivemind import Hive
 from hivemind.longterm import open_store
 from tests.cli.conftest import Command, make_hive
 from tests.postgres import Server
@@ -22,23 +24,13 @@ def test_what_is_remembered_is_found_listed_shown_and_forgotten(run: Command, hi
         "invoices",
         "shared",
     )
-    run(
-        "memory",
-        "remember",
-        "Ann prefers tea",
-        "--agent",
-        "researcher",
-        "--metadata",
-        '{"a": 1}',
-        "--importance",
-        "0.9",
-    )
+    run("memory", "remember", "Ann prefers tea", "--agent", "researcher", "--importance", "0.9")
     assert [hit["key"] for hit in run("memory", "search", "how do invoices go out?", "--json").json] == ["invoices"]
     [mine] = run("memory", "list", "--agent", "researcher", "--json").json
-    assert (mine["content"], mine["metadata"], mine["importance"]) == ("Ann prefers tea", {"a": 1}, 0.9)
+    assert (mine["content"], mine["importance"]) == ("Ann prefers tea", 0.9)
     assert len(run("memory", "list", "--json").json) == 2
     assert run("memory", "show", "invoices").out.endswith("\nInvoices go out as PDF\n")
-    assert run("memory", "search", "tea", "--metadata", '{"a": 2}').out == "No memories match the query.\n"
+    assert run("memory", "search", "tea", "--category", "fact").out == "No memories match the query.\n"
     assert run("memory", "forget", "invoices").out == "'invoices' is forgotten\n"
     assert run("memory", "forget", "invoices").status == 2
 
@@ -64,7 +56,6 @@ def test_what_is_there_already_is_not_stored_again_and_said_so(run: Command, hiv
     ended = run("memory", "remember", "Invoices go out as PDF")
     assert ended.status == 1
     assert "'invoices' already says the same" in ended.out
-    assert run("memory", "remember", "Invoices go out as PDF", "--allow-duplicate").status == 0
 
 
 @pytest.mark.parametrize(
@@ -80,11 +71,8 @@ def test_what_cannot_be_done_is_said_in_one_line(run: Command, hive: Path, words
     assert len(ended.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "words", [["--metadata", "[1]"], ["--metadata", "{"], ["--importance", "2"], ["--expires-in", "x"]]
-)
-def test_options_that_say_nothing_sensible_are_wrong_use(run: Command, hive: Path, words: list[str]) -> None:
-    assert run("memory", "remember", "x", *words).status == 2
+def test_an_importance_above_1_is_wrong_use(run: Command, hive: Path) -> None:
+    assert run("memory", "remember", "x", "--importance", "2").status == 2
 
 
 def test_looking_at_a_memory_that_is_not_there_makes_none(run: Command, hive: Path) -> None:
@@ -116,7 +104,9 @@ def test_status_says_when_only_words_are_searched_also_where_nothing_is_remember
 
 
 def test_expired_entries_are_hidden_and_deleted_by_the_next_write(run: Command, hive: Path) -> None:
-    run("memory", "remember", "The gate code is 4711", "--key", "gate", "--expires-in", "1ms")
+    until = datetime.now(UTC) + timedelta(milliseconds=1)
+    with closing(Hive.open(hive).memory) as memory:
+        memory.upsert_memory(("shared", "hive"), "The gate code is 4711", key="gate", expires_at=until)
     assert "No memories yet" in run("memory", "list").out
     assert "none yet" in run("memory", "status").out
     run("memory", "remember", "The gate is green", "--key", "colour")
@@ -141,17 +131,6 @@ def test_a_damaged_memory_is_told_in_one_line_and_mended_by_the_doctor(run: Comm
     assert len(told.splitlines()) == 1
     assert "an empty database replaces it" in run("doctor", "--fix").out
     assert run("memory", "list").status == 0
-
-
-def test_what_somebody_said_is_kept_with_who_and_when_and_linked(run: Command, hive: Path) -> None:
-    for key, text in (("move", "I moved to Graz"), ("job", "And I found work there")):
-        run("memory", "remember", text, "--key", key, "--speaker", "ann", "--session", "may", "--time", "2026-05-31")
-    [job, move] = sorted(run("memory", "list", "--json").json, key=lambda one: one["key"])
-    assert move["metadata"] == {"speaker": "ann", "session": "may", "time": "2026-05-31T00:00:00"}
-    assert (move["links"], job["links"]) == ({"next": "job"}, {"previous": "move"})
-    found = run("memory", "search", "Where did Ann move in May 2026?", "--json").json
-    assert "its date" in found[0]["why"]
-    assert run("memory", "remember", "x", "--time", "yesterday").status == 2
 
 
 @pytest.mark.shows("promise: P74")

@@ -137,7 +137,7 @@ def test_epochs_news_and_requests_without_an_answer_are_told_with_their_cause(ru
         {"answered": "r2", "usage": {}, "error": "503 overloaded"},
         {"request": "r3", "cause": "correction", "at": at.format(3), **asked},
         {"id": "m2", "role": "assistant", "text": "Yes.", "at": at.format(7), "agent": "ada", "request": "r3", "cut": True,
-         "usage": {"tokens_in": 10, "tokens_out": 5, "unpriced": 15}},
+         "seconds": 4.0, "usage": {"tokens_in": 10, "tokens_out": 5, "unpriced": 15}},
         {"id": "m3", "role": "user", "text": "The operator adds", "news": {"said": 1}, "at": at.format(8)},
         {"request": "r4", "cause": "fold", "at": at.format(8), **asked},
         {"answered": "r4", "usage": {"tokens_in": 100, "tokens_out": 20}, "text": "an outline"},

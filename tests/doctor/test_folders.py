@@ -11,24 +11,13 @@ import pytest
 
 from hivemind import Hive
 from hivemind.doctor import DoctorContext, examine
-from hivemind.layout import Layout, template_folder
+from hivemind.layout import Layout
 from tests.rights import as_anyone
 from tests.tasks.conftest import in_process
 
 
 def test_a_hive_in_order_has_no_findings(hive: Hive, visit) -> None:
     assert visit() == []
-
-
-def test_a_manual_that_an_earlier_version_left_is_noted(hive: Hive) -> None:
-    manual = hive.layout.knowledge / "manual"
-    manual.mkdir(parents=True)
-    (manual / "changed.md").write_text("# The harbour\n\nA page that a person wrote.\n")
-    assert [finding for finding in examine(DoctorContext(hive.layout)) if finding.location.endswith("manual")] == []
-    (manual / "01-start.md").write_bytes((template_folder() / "knowledge/README.md").read_bytes())
-    [note] = [finding for finding in examine(DoctorContext(hive.layout)) if finding.location.endswith("manual")]
-    assert (note.location, note.note) == ("knowledge/manual", True)
-    assert "1 page of an earlier version" in note.message
 
 
 @pytest.mark.shows("file: lock", "file: line")

@@ -1,4 +1,4 @@
-"""What processes leave behind: locks, farewells, doorbells, torn logs, damaged records, leftovers, databases."""
+"""What processes leave behind: locks, farewells, torn logs, damaged records, leftovers, databases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 from hivemind import Hive
 from hivemind.coordination import Journal
 from hivemind.doctor import DoctorContext, DoctorFinding, examine
-from hivemind.fs import Doorbell, Lock, set_durability
+from hivemind.fs import Lock, set_durability
 from hivemind.fs.backup import back_up
 from hivemind.presence.identity import journal_start, lock_name
 from hivemind.presence.watching import supervisor_lock
@@ -34,16 +34,6 @@ from tests.tasks.conftest import in_process
 def databases(hive: Hive) -> list[DoctorFinding]:
     """What the doctor says of the databases."""
     return [one for one in examine(DoctorContext(hive.layout)) if one.check == "databases"]
-
-
-def killed(program: str, *arguments: str) -> None:
-    """Run a program that says something when it is ready, and kill it then."""
-    child = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    assert child.stdout.readline()
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    child.stdout.close()
 
 
 def test_a_lock_that_a_child_holds_for_a_dead_process_is_told(hive: Hive, visit) -> None:
@@ -94,23 +84,6 @@ def test_an_agent_that_lives_is_not_said_farewell(hive: Hive, visit) -> None:
     name = lock_name(hive.layout, "researcher")
     assert visit() == []
     name.release()
-
-
-def test_the_doorbell_of_the_dead_is_taken_down_and_that_of_the_living_left(hive: Hive, litter, treatment) -> None:
-    killed(
-        "import sys, time; from pathlib import Path; from hivemind.fs import Doorbell\n"
-        "bell = Doorbell(Path(sys.argv[1]), 'researcher'); print('up', flush=True); time.sleep(600)",
-        str(hive.layout.doorbells),
-    )
-    if not any(hive.layout.doorbells.iterdir()):
-        return  # the path was too long for a socket here; the bell hung elsewhere
-    with Doorbell(hive.layout.doorbells, "reviewer") as bell:
-        (found,) = litter()
-        treatment()
-        assert list(hive.layout.doorbells.iterdir()) == [bell.path]
-        assert not bell.wait(0)
-    assert found.check == "doorbells"
-    assert litter() == []
 
 
 def test_a_torn_journal_is_mended_and_the_torn_piece_kept(hive: Hive, visit, treatment) -> None:
@@ -259,8 +232,8 @@ def test_what_killed_writers_left_is_set_aside_and_what_is_being_written_left(
 ) -> None:
     hour_ago, gone = time.time() - 3700, subprocess.Popen(["true"])
     gone.wait()
-    old, young = f".tmp-{os.getpid()}-2-3", f".tmp-{os.getpid()}-2-4"
-    dead = f".tmp-{gone.pid}-1-1"
+    old, young = f".tmp-{os.getpid()}-2", f".tmp-{os.getpid()}-3"
+    dead = f".tmp-{gone.pid}-1"
     for name, when in ((old, hour_ago), (young, time.time()), (dead, time.time()), (".tmp-mine", hour_ago)):
         path = hive.layout.state / name
         path.write_text("half")
@@ -422,21 +395,6 @@ def test_an_agent_without_its_programs_login_is_named(hive: Hive, visit, monkeyp
     hive.layout.agent_config("reviewer").write_text("mind: {agent: claude, login: true, program: /bin/sh}\n")
     [finding] = [finding for finding in visit() if finding.check == "settings"]
     assert finding.message == "nobody is logged in to /bin/sh; the agent reviewer is not started until it is fixed"
-
-
-def test_knowledge_that_is_no_utf8_is_told(hive: Hive, visit) -> None:
-    (hive.layout.knowledge / "latin.md").write_bytes("Größe".encode("latin-1"))
-    (hive.layout.knowledge / "picture.png").write_bytes(b"\x89PNG")
-    os.close(os.open(os.fsencode(hive.layout.knowledge) + b"/gr\xf6sse.md", os.O_CREAT | os.O_WRONLY))
-    assert sorted(finding.location for finding in visit()) == ["knowledge/gr\\xf6sse.md", "knowledge/latin.md"]
-
-
-def test_knowledge_that_is_no_text_is_a_note_for_it_is_not_indexed(hive: Hive, visit) -> None:
-    (hive.layout.knowledge / "rand.md").write_bytes(bytes(range(256)))
-    (hive.layout.knowledge / "wide.md").write_text("Größe", encoding="utf-16")
-    assert [finding.message for finding in visit() if not finding.note] == []
-    told = {one.location: one.message for one in examine(DoctorContext(hive.layout)) if one.check == "encodings"}
-    assert told == {"knowledge/rand.md": "is not text (NUL bytes): it is not indexed"}
 
 
 def test_a_task_whose_mind_made_no_card_lacks_no_graph(hive: Hive, visit) -> None:

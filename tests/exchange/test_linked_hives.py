@@ -36,7 +36,7 @@ def test_a_hive_is_linked_under_its_workspace_and_neither_a_taken_name_nor_a_pas
     berlin.command("link", database)
     assert "linked already" in berlin.command("link", database, status=2)
     assert "another hive is linked there as berlin" in other.command("link", database, status=2)
-    berlin.command("unlink", "--force")
+    berlin.command("unlink")
     assert not berlin.hive.linked_hives.is_linked
     other.command("link", database)
 
@@ -196,7 +196,7 @@ def test_without_its_server_a_hive_goes_on_says_so_and_sends_what_it_kept_when_i
     with _server_of_two(tmp_path) as (server, berlin, munich):
         server.kill()
         until(lambda: berlin.hive.linked_hives.outage)
-        assert "hivemind unlink --force" in berlin.command("unlink", status=1)
+        assert "onnection" in berlin.command("unlink", status=1)
         berlin.hive.mail.send("coder", "human@munich", "Kept", "")
         assert "1 letter to be sent" in berlin.command("status")
         server.start()
@@ -205,65 +205,39 @@ def test_without_its_server_a_hive_goes_on_says_so_and_sends_what_it_kept_when_i
     assert munich.subjects() == ["Kept"]
 
 
-def test_a_hive_unlinked_without_its_database_says_what_it_cannot_know_and_links_again_under_its_name(
-    tmp_path: Path,
-) -> None:
-    with _server_of_two(tmp_path) as (server, berlin, munich):
-        hive_link = load_link(berlin.hive.layout)
-        assert hive_link is not None
-        munich.idle()
-        berlin.add("Late", "any")
-        (berlin.hive.layout.inbox / "pay.md").write_text(
-            "---\nwhere: any\nsteps: [{run: pay, once: true}]\n---\nPay.\n"
-        )
-        first_claims = [munich.claimed(), munich.claimed()]
-        for task in ("late", "pay"):
-            until(lambda: "munich works on it" in berlin.command("task", "show", task))  # noqa: B023 - called here
-        sent = berlin.hive.mail.send("human", "human@munich", "Sent", "")
-        until(munich.subjects)
-        server.kill()
-        until(lambda: berlin.hive.linked_hives.outage)
-        remarks = berlin.command("unlink", "--force")
-        assert "may do late, or has done it (munich works on it): it is in the inbox again, and may be" in remarks
-        assert "may do pay, or has done it (munich works on it): it has failed here, as a step of it" in remarks
-        assert "letters that were sent may still arrive" in remarks
-        assert berlin.hive.mail.status("human", sent.message_id) == {"human@munich": "unknown"}
-        assert berlin.hive.tasks.listing.outcome("pay") == "failed"
-        assert berlin.hive.tasks.listing.is_open("late")
-        munich.hive.mail.send("human", "human@berlin", "Kept", "")
-        server.start()
-        stranger = LinkedHive(tmp_path / "stranger", "berlin")
-        assert "another hive is linked there as berlin" in stranger.command("link", hive_link.url, status=2)
-        berlin.command("link", hive_link.url)
-        berlin.stop()
-        berlin.start()
-        until(lambda: "Kept" in berlin.subjects())
-        munich.finish(munich.claimed(), "Second.")
-        until(lambda: berlin.hive.tasks.listing.outcome("late") == "done")
-        until(lambda: not any(munich.hive.tasks.listing.is_open(task.id) for task in first_claims))
-
-
-def test_a_hive_that_links_again_takes_its_task_that_must_run_once_no_second_time(
-    pair: tuple[LinkedHive, LinkedHive], postgres: Server
+def test_a_hive_whose_database_was_lost_unlinks_says_what_it_cannot_know_and_links_again(
+    pair: tuple[LinkedHive, LinkedHive], database: str, postgres: Server
 ) -> None:
     berlin, munich = pair
-    task = claim_pay_once(pair)
-    record, hive_link = munich.hive.layout.link / "link.json", load_link(munich.hive.layout)
-    assert hive_link is not None
-    record.write_text(record.read_text().replace(f":{postgres.port}/", ":1/"))  # where no server listens
-    assert f"{task.id} has ended here: it is the task pay of berlin" in munich.command("unlink", "--force")
-    munich.command("link", hive_link.url)
+    claim_pay_once(pair)
+    berlin.add("Late", "any")
+    munich.claimed()
+    for task in ("late", "pay"):
+        until(lambda: "munich works on it" in berlin.command("task", "show", task))  # noqa: B023 - called here
     for one in pair:
-        one.restart()
-    until(lambda: "may have begun a step that must run once" in berlin.command("task", "show", "pay"))
-    assert munich.hive.tasks.claim("coder") is None
+        one.stop()
+    postgres.execute(f"drop schema {SCHEMA.name} cascade", database.rpartition("/")[2])
+    remarks = berlin.command("unlink")
+    assert "may do late, or has done it (munich works on it): it is in the inbox again, and may be" in remarks
+    assert "may do pay, or has done it (munich works on it): it has failed here, as a step of it" in remarks
+    assert berlin.hive.tasks.listing.outcome("pay") == "failed"
+    assert berlin.hive.tasks.listing.is_open("late")
+    assert "is the task pay of berlin, and continues elsewhere" in munich.command("unlink")
+    for one in pair:
+        one.command("link", database)
+        one.start()
+    until(lambda: "munich" in berlin.hive.linked_hives.agents)
 
 
-def test_an_unlink_that_dies_gives_no_task_that_must_run_once_back(pair: tuple[LinkedHive, LinkedHive]) -> None:
+def test_an_unlink_that_dies_gives_no_task_that_must_run_once_back(
+    pair: tuple[LinkedHive, LinkedHive], database: str, postgres: Server
+) -> None:
     berlin, _ = pair
     claim_pay_once(pair)
     until(lambda: "munich works on it" in berlin.command("task", "show", "pay"))
-    words, environment = ["--hive", berlin.root, "unlink", "--force"], {"HIVEMIND_CRASH_AT": "exchange.unlinked"}
+    berlin.stop()
+    postgres.execute(f"drop schema {SCHEMA.name} cascade", database.rpartition("/")[2])
+    words, environment = ["--hive", berlin.root, "unlink"], {"HIVEMIND_CRASH_AT": "exchange.unlinked"}
     assert run(words, env={**os.environ, **environment}, capture_output=True, timeout=60).returncode < 0
     assert load_link(berlin.hive.layout) is None
     assert berlin.hive.tasks.listing.outcome("pay") == "failed"

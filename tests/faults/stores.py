@@ -59,7 +59,7 @@ def memories_there(subject: Subject) -> Iterator[str]:
             good = {request.asked["text"] for request in requests[answers[-1] :]}
             if key not in hive_rows or hive_rows[key]["content"] not in good:
                 yield f"{key} holds {hive_rows.get(key, {}).get('content')!r}, and not {requests[answers[-1]].asked['text']!r}"
-    hits = subject.read("memory", "search", "harbour behind the cape", "--agent", "ada", "--mode", "text")
+    hits = subject.read("memory", "search", "harbour behind the cape", "--agent", "ada")
     lost = {"fact-1", "fact-2"} & set(subject.ledger.acknowledged("kept")) - {hit["key"] for hit in hits}
     if lost:
         yield f"a search by its words does not find {sorted(lost)}"

@@ -63,8 +63,6 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def proxied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Proxy]]:
     """Start a proxy for hosts; `names` are what the resolver knows, each with its addresses."""
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
     made: list[Proxy] = []
 
     def start(*hosts: str, names: dict[str, list[str]] | None = None) -> Proxy:
@@ -304,38 +302,6 @@ def test_a_proxy_that_ends_as_clients_come_loses_no_socket(tmp_path: Path):
         for client in clients:
             client.close()
     gc.collect()  # a socket that is lost ends with a warning, which is an error here
-
-
-def test_a_proxy_of_the_persons_own_is_asked_for_listed_hosts_only(proxied, server: Server, monkeypatch):
-    heads = []
-    with socket.create_server(("127.0.0.1", 0)) as parent:
-        port = parent.getsockname()[1]
-        monkeypatch.setenv("https_proxy", f"http://me:pass@127.0.0.1:{port}")
-        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
-
-        def serve() -> None:
-            for _ in range(2):
-                connection, _ = parent.accept()
-                with connection:
-                    heads.append(connection.recv(10_000).decode())
-                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere")
-
-        thread = threading.Thread(target=serve)
-        proxy = proxied("listed.example", f"127.0.0.1:{server.port}")
-        thread.start()
-        assert ask(proxy, "CONNECT listed.example:443 HTTP/1.1\r\n\r\n").endswith(b"there")
-        assert ask(proxy, "GET http://listed.example/x HTTP/1.1\r\nProxy-Authorization: mine\r\n\r\n").endswith(
-            b"there"
-        )
-        thread.join()
-        assert ask(proxy, "CONNECT evil.example:443 HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403 ")
-        assert ask(proxy, "CONNECT 10.0.0.1:443 HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403 ")
-        assert ask(proxy, f"GET http://127.0.0.1:{server.port}/ HTTP/1.1\r\n\r\n").endswith(b"hello")
-    assert (
-        heads[0]
-        == "CONNECT listed.example:443 HTTP/1.1\r\nHost: listed.example:443\r\nProxy-Authorization: Basic bWU6cGFzcw==\r\n\r\n"
-    )
-    assert heads[1] == "GET http://listed.example/x HTTP/1.1\r\nHost: listed.example\r\nConnection: close\r\n\r\n"
 
 
 def test_hosts_are_names_with_ports_and_wildcards_stand_for_names_below():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -80,19 +79,6 @@ def test_a_task_that_is_not_finished_cannot_be_run_again(hive):
     hive.drop("t.md", "Wait")
     hive.run("task", "replay", "t", status=2)
     assert "only a finished task can be replayed" in hive.errors
-
-
-def test_a_log_can_be_turned_into_a_script_that_an_agent_thinks_with(done):
-    script = done.run("task", "replay", "t", "--script")
-    (done.root / "script.jsonl").write_text(script)
-    for path in (done.root / "agents").glob("*.yaml"):
-        path.unlink()
-    (done.root / "agents/actor.yaml").write_text(json.dumps({"mind": {"scripted": "script.jsonl"}}))
-    shutil.rmtree(done.root / "tasks/done/t")
-    shutil.rmtree(done.root / ".hive")
-    done.drop("t.md", TASK.format(marker=done.root.parent / "marker"))
-    done.run("up", "--until-idle")
-    assert "needs wind and has a keel" in done.result("t")
 
 
 def test_a_call_that_was_refused_and_a_look_at_other_folders_are_no_differences(hive):

@@ -8,10 +8,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind.tasks import TaskProblem, TaskStep, parse_duration
+from hivemind.tasks import TaskProblem, TaskStep
 from hivemind.tasks.form import read_text
 from hivemind.tasks.inbox import compose
-from hivemind.tasks.step import as_written
+from hivemind.tasks.step import as_written, parse_duration
 
 
 def read(text: str, name: str = "task.md"):

@@ -95,7 +95,7 @@ def test_a_timeline_has_a_lane_for_each_agent_and_folds_long_pauses() -> None:
     assert "27 h" in found
 
 
-def test_commands_write_the_drawings_of_the_page(process: Command, graph: object, hive: Path, tmp_path: Path) -> None:
+def test_commands_write_the_drawings_of_the_page(process: Command, graph: object, hive: Path) -> None:
     opened = Hive.open(hive)
     task = opened.tasks.mine("researcher")[0]
     for number in (1, 2):
@@ -103,10 +103,7 @@ def test_commands_write_the_drawings_of_the_page(process: Command, graph: object
         opened.tasks.active.log(
             task, {"id": f"m{number}", "role": "assistant", "text": "x", "calls": [], "at": at, "agent": "researcher"}
         )
-    drawn = [tmp_path / name for name in ("timeline.svg", "budget.svg")]
-    assert process("task", "timeline", "t", "--format", "svg", "--output", str(drawn[0])).out == ""
-    assert process("context", "researcher", "--format", "svg", "--output", str(drawn[1])).out == ""
-    for path in drawn:
-        assert texts(path.read_text())
+    assert texts(process("task", "timeline", "t", "--format", "svg").out)
+    assert texts(process("context", "researcher", "--format", "svg").out)
     assert "researcher" in process("task", "timeline", "t").out
     assert [one["turn"] for one in process("task", "timeline", "t", "--json").json] == [1, 2]

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from hivemind.documents.formats.outline import Outline, Piece, decode_text
-from hivemind.documents.formats.reading import EXTRACTED_FORMATS, PAGED_FORMATS, format_of, read_bytes, read_outline
+from hivemind.documents.formats.reading import PAGED_FORMATS, format_of, read_bytes, read_outline
 
-__all__ = [
-    "EXTRACTED_FORMATS",
-    "PAGED_FORMATS",
-    "VERSION",
-    "Outline",
-    "Piece",
-    "decode_text",
-    "format_of",
-    "read_bytes",
-    "read_outline",
-]
+__all__ = ["PAGED_FORMATS", "VERSION", "Outline", "Piece", "decode_text", "format_of", "read_bytes", "read_outline"]
 
 VERSION = 9
 """The version of all importers. Raise it when an importer splits files differently: the next sync then reads all files
