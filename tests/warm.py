@@ -66,7 +66,7 @@ def _rehearse() -> None:
     from hivemind.cli import main
     from hivemind.hive import Hive
     from hivemind.pattern import pattern
-    from hivemind.presence.identity import record_start
+    from hivemind.presence.identity import journal_start
 
     umask = os.umask(0)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
@@ -74,7 +74,7 @@ def _rehearse() -> None:
         main(["init", root])
         main(["--hive", root, "task", "add", "What are boats?", "--id", "t"])
         hive = Hive.open(root)
-        agent = Agent(hive, "analyst", record_start(hive.journal, "analyst", os.getpid()))
+        agent = Agent(hive, "analyst", journal_start(hive.journal, "analyst", os.getpid()))
         while agent.cycle():
             pass
         agent.close()

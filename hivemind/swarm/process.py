@@ -39,7 +39,7 @@ class AgentProcess:
 
     def __init__(self, hive: Parts, name: str, lock: Lock, *, lifeline: int | None = None) -> None:
         self._hive, self._name, self._lock = hive, name, lock
-        self._stop_signal = StopRequest(lifeline, hive.layout.deadline, hive.layout.stopped / name)
+        self._stop_request = StopRequest(lifeline, hive.layout.deadline, hive.layout.stopped / name)
         self._folder = hive.layout.agent_state(name)
         self._incarnation = 0
         self._agent: Agent | None = None
@@ -49,16 +49,16 @@ class AgentProcess:
 
     def stop(self) -> None:
         """Make `run` return after the current action. May be called from a signal handler."""
-        (self._agent or self._stop_signal).stop()
+        (self._agent or self._stop_request).stop()
 
     def finish(self) -> None:
         """Make `run` return after the current turn. May be called from a signal handler."""
-        self._stop_signal.finish()
+        self._stop_request.finish()
 
     def run(self) -> None:
         """Run the agent, and run it again after an error that a person can correct. Raises HiveGone if the hive is gone."""
         try:
-            while not self._stop_signal.is_set():
+            while not self._stop_request.is_set():
                 start_time = time.monotonic()
                 self._check_hive()
                 try:
@@ -87,13 +87,13 @@ class AgentProcess:
             self._hive,
             self._name,
             self._incarnation,
-            stop_request=self._stop_signal,
+            stop_request=self._stop_request,
             on_idle=self._between_turns,
             check=self._check_hive,
         )
         try:
             self._agent = agent
-            if not self._stop_signal.is_set():
+            if not self._stop_request.is_set():
                 agent.scheduler.active_tasks.resume(self._interrupted_task)
                 if self._interrupted_task is not None:
                     agent.learn_late(self._interrupted_task)
@@ -126,11 +126,11 @@ class AgentProcess:
         pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._tries - 1, 10))
         _log.warning("%s cannot continue (next try in %g s): %s", self._name, pause, error)
         problem = DISK_FULL if full else " ".join(str(error).split()) if self._tries >= _STUCK_TRIES else None
-        if self._tries == _STUCK_TRIES and self._stop_signal.lifeline is None:
+        if self._tries == _STUCK_TRIES and self._stop_request.lifeline is None:
             sys.stderr.write(f"hivemind: {self._name} cannot continue until this is fixed: {problem}\n")
         status = StatusFile(self._folder, self._name)
         until = time.monotonic() + pause
-        while not self._stop_signal.is_set() and (remaining_s := until - time.monotonic()) > 0:
+        while not self._stop_request.is_set() and (remaining_s := until - time.monotonic()) > 0:
             self._check_hive()
             with contextlib.suppress(OSError):  # the disk may be full
                 state = "waiting" if full else "stuck" if problem else "starting"
@@ -138,7 +138,7 @@ class AgentProcess:
                 status.beat()
                 if has_changed:
                     ring(self._hive.layout.doorbells, SUPERVISOR)
-            wait_for_input(self._stop_signal.descriptors, min(remaining_s, self._hive.config.hang_after / 3))
+            wait_for_input(self._stop_request.descriptors, min(remaining_s, self._hive.config.hang_after / 3))
 
 
 _LOG_BYTES = 5_000_000
