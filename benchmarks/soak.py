@@ -19,7 +19,7 @@ from benchmarks.hives import new_hive, up
 from benchmarks.processes import family, share_mb, until
 from benchmarks.table import Row, show
 from hivemind.hive import Hive
-from hivemind.mail.intake import read_taken_keys
+from hivemind.mail.intake import IntakeRecord
 
 __all__ = ["soak"]
 
@@ -69,7 +69,7 @@ def _broken(hive: Hive, tasks: int, letters: int) -> Iterator[tuple[str, int]]:
     boxes = {name: [letter.id for letter in hive.mail.list(name)] for name in hive.agents}
     letter_counts = Counter(id_ for ids in boxes.values() for id_ in ids)
     yield "letters that are not there once", sum(letter_counts[f"letter-{at}@soak"] != 1 for at in range(letters))
-    taken_letters = sum(len(read_taken_keys(layout.agent_state(name) / "mail-taken")) for name in boxes)
+    taken_letters = sum(len(IntakeRecord(str(layout.agent_state(name) / "mail-taken")).taken_keys) for name in boxes)
     yield "letters that were not taken in once", abs(letters - taken_letters)
     doctor = subprocess.run(
         [sys.executable, "-m", "hivemind", "doctor", "--json"], cwd=layout.root, capture_output=True

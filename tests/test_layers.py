@@ -4,8 +4,10 @@ are import-linter's: `make check`.)"""
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
+from importlib.util import find_spec
 from pathlib import Path
 
 import grimp
@@ -60,3 +62,25 @@ def test_only_loading_a_hives_settings_says_whether_its_files_are_synced() -> No
 )
 def test_each_way_to_hand_durability_on_is_seen(source: str) -> None:
     assert [*lines_about_durability(source)]
+
+
+def test_what_tests_benchmarks_and_examples_import_of_the_package_is_there() -> None:
+    repository = Path(hivemind.__file__).parent.parent
+    missing = []
+    for path in (path for name in ("tests", "benchmarks", "examples") for path in (repository / name).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hivemind"):
+                module = importlib.import_module(str(node.module))
+                missing += [
+                    f"{path.relative_to(repository)}:{node.lineno}: {node.module} has no {alias.name}"
+                    for alias in node.names
+                    if not hasattr(module, alias.name) and not _is_module(f"{node.module}.{alias.name}")
+                ]
+    assert missing == []
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent is no package
+        return False
