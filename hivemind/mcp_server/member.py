@@ -34,7 +34,7 @@ from hivemind.presence.identity import (
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import ring_all
-from hivemind.swarm.absence import return_tasks
+from hivemind.swarm.task_return import return_tasks
 from hivemind.taskrun.conversation import INTERRUPTED
 from hivemind.taskrun.focus import Focus, focus_on
 from hivemind.taskrun.task_run import TaskRun

@@ -28,7 +28,7 @@ from hivemind.presence.status import AgentStatus, read_status
 from hivemind.presence.status import State as AgentState
 from hivemind.presence.watching import agent_problems, supervisor_lock, watch_lock
 from hivemind.sandbox import has_sandbox
-from hivemind.swarm.absence import absences
+from hivemind.swarm.task_return import absences
 from hivemind.swarm.until_idle import is_full, start_problems, with_wait_reasons
 from hivemind.tasks import ScheduledTask, TaskState, TaskSummary, landing_state
 

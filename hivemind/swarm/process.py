@@ -24,8 +24,8 @@ from hivemind.presence.service import run_named
 from hivemind.presence.status import StatusFile, read_status
 from hivemind.presence.watching import SUPERVISOR, SharedWatch
 from hivemind.private import keep_keys_private
-from hivemind.swarm.absence import return_tasks
 from hivemind.swarm.preflight import preflight
+from hivemind.swarm.task_return import return_tasks
 from hivemind.taskrun.waits import DISK_FULL
 
 _FIRST_PAUSE_S = 0.5

@@ -27,10 +27,10 @@ from hivemind.presence.identity import check_hive_exists, hold_lock, journal_dea
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
 from hivemind.presence.watching import SUPERVISOR, HiveWatch, supervisor_lock
-from hivemind.swarm.absence import return_removed, return_tasks
 from hivemind.swarm.agent_files import AgentFiles
 from hivemind.swarm.due import DueWork
 from hivemind.swarm.fork_server import ForkServer, RunAgent
+from hivemind.swarm.task_return import return_removed, return_tasks
 
 _log = logging.getLogger(__name__)
 _SERVICES = (EXCHANGE, LANDING, METRICS, TELEMETRY)  # processes without a mind

@@ -18,7 +18,7 @@ from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
 from hivemind.presence.watching import agent_problems, supervisor_lock
-from hivemind.swarm.absence import absences
+from hivemind.swarm.task_return import absences
 from hivemind.tasks import BEING_WRITTEN, Task, TaskState, TaskSummary
 
 _ROOM_BYTES = 16_384

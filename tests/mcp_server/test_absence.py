@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 import hivemind
 from hivemind.mcp_server.member import Member
-from hivemind.swarm.absence import return_tasks
+from hivemind.swarm.task_return import return_tasks
 from tests.mcp_server.conftest import LIMIT_S, Joined, run
 
 

@@ -1,6 +1,7 @@
-"""Members (MCP clients) that left while they had tasks, and the time when these tasks return to the inbox (`mcp:` in hive.yaml).
+"""The return of tasks to the inbox: those of MCP clients that stay away, and those of agents whose file was removed.
 
-The supervisor returns the tasks. Without a supervisor, an agent does.
+`mcp: return_after` in hive.yaml says how long an MCP client may stay away. The supervisor returns the tasks. Without a
+supervisor, an agent does.
 """
 
 from __future__ import annotations
