@@ -201,7 +201,7 @@ class NotifyConfig(StrictModel):
 
 
 class McpConfig(StrictModel):
-    """Settings of members (agents whose mind is an MCP client). The tasks of an absent member return to the inbox after
+    """Settings of members (agents with an MCP client as their mind). The tasks of an absent member return to the inbox after
     `return_after` seconds; None: never.
     """
 
@@ -262,14 +262,14 @@ class AgentConfig(StrictModel):
 
     @property
     def outside(self) -> bool:
-        """True for `mind: mcp`: the agent is a member, whose mind is a program outside that connects with `hivemind mcp`."""
+        """True for `mind: mcp`: the agent is a member: its mind is a program outside that connects with `hivemind mcp`."""
         return self.mind == "mcp"
 
     @property
     def program(self) -> dict[str, Any]:
         """The value of `mind:`, as a mapping, if the mind is a coding agent that the hive runs; otherwise {}.
 
-        `agent:NAME` gives `{"agent": "NAME"}`.
+        `agent:NAME` becomes `{"agent": "NAME"}`.
         """
         mind = self.mind
         if isinstance(mind, str):
@@ -411,7 +411,7 @@ class HiveConfig(StrictModel):
     minds: dict[str, ProgramSettings] = {}
 
     def set_umask(self) -> None:
-        """Set this process's umask, so that only the users whom `access` allows can use files that the process and its children
+        """Set this process's umask, so only the users whom `access` allows can use files that the process and its children
         create.
 
         The umask covers all files: databases, mail, logs, and files that commands write.

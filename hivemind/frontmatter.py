@@ -108,7 +108,7 @@ def _parse(text: str, location: str, first_line: int) -> ParsedText:
             if child.tag == "tag:yaml.org,2002:timestamp":
                 try:
                     loader.construct_yaml_timestamp(child)
-                except (ValueError, AttributeError) as error:  # AttributeError: a tag before what is no date
+                except (ValueError, AttributeError) as error:  # AttributeError: a tag before a value that is not a date
                     problem = "" if isinstance(error, AttributeError) else f": {error}"
                     raise UserError(f"{child.value!r} is not a date{problem}", location=at(_row(child))) from None
         values = loader.construct_document(node)
@@ -185,7 +185,7 @@ def _refusal(model: type[BaseModel], document: ParsedText, details: Sequence[Err
 
 
 def problem_of(detail: ErrorDetails, keys: Sequence[str] = ()) -> str:
-    """Return what is wrong with a value that pydantic refuses, as the end of a sentence.
+    """Return the reason why pydantic refuses a value, as the end of a sentence.
 
     `keys` are the allowed keys if the value must be a mapping.
     """

@@ -42,7 +42,7 @@ _WRITES = {
     "Mail": ("send", "ensure", "mark_answered"),
     "MemoryStore": ("put", "put_many", "upsert_memory", "delete", "expire", "purge", "create_user", "embed_pending", "reindex"),
 }  # fmt: skip
-"""The methods of the parts that write, and the parts of `Tasks` that have such methods. In a hive that `Hive.look` has opened,
+"""The methods of the parts that write, and the parts of `Tasks` with these methods. In a hive that `Hive.look` has opened,
 they are refused."""
 
 

@@ -58,7 +58,7 @@ class Response:
 
 @frozen
 class BadLine:
-    """A line that is no valid message, or an answer to no known request.
+    """A line that is not a valid message, or answers an unknown request.
 
     `is_too_long`: the line's end was not read yet, and is skipped.
     """

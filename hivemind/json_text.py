@@ -51,7 +51,7 @@ def without_surrogates(text: str) -> str:
 def read_json(text: str) -> Any:
     """Return the JSON value that a program has written, with `?` for lone surrogates.
 
-    Raises Unreadable if the text is no JSON, or if no log can hold the value.
+    Raises Unreadable if the text is not JSON, or if no log can hold the value.
     """
     with boundary("JSON value", "a message"):
         value = json.loads(text)

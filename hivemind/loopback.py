@@ -59,7 +59,7 @@ def server_settings(app: App, *, lifespan: bool) -> uvicorn.Config:
 
 class _Connection(H11Protocol):
     """One connection. Anybody can open a connection without a token, so it is closed after ten seconds without a complete request
-    head. If there are too many connections, the one that has waited longest for its head is closed at once.
+    head. If there are too many connections, the connection with the longest wait for its head is closed at once.
     """
 
     _headless: ClassVar[

@@ -33,7 +33,7 @@ _SECRET_NAME = pattern(
 )
 _HARMLESS_NAME = pattern(r"PWD|OLDPWD|SSH_AUTH_SOCK", re.IGNORECASE)
 _PLAIN_SECRET_NAME = pattern(r"(?:KEY|TOKEN|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD)$", re.IGNORECASE)
-"""Names whose value is a secret even if it is a plain word, unlike AUTH_METHOD=password and TOKEN_LIMIT=100000."""
+"""Names for which even a plain word is a secret, unlike AUTH_METHOD=password and TOKEN_LIMIT=100000."""
 _HARMLESS_VALUES = frozenset(
     {
         "admin", "administrator", "authenticated", "bearer", "changeme", "default", "disabled", "elastic", "enabled", "example",
@@ -187,7 +187,7 @@ class Masker:
         return at
 
     def _end_inside_line(self) -> int:
-        """Return a position at which the buffer can be split without changing the masked text."""
+        """Return a position where the buffer can be split without changing the masked text."""
         text, last = self._buffer, len(self._buffer) - max([_MIN_BUFFER, *(len(value) for value in _values()[0])])
         masked_text = _mask_part(text, words=True, inside=self._in_key)[0]
         for end in range(last, 0, -_STEP):

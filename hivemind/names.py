@@ -43,9 +43,9 @@ def check_maker(text: str) -> str:
 
 
 def slug(text: str, default: str = "task") -> str:
-    """Return a name made from free text: `Was ist los?` becomes `was-ist-los`. It has at most 48 characters, cut between words.
+    """Return a name made from free text: `Was ist los?` becomes `was-ist-los`. At most 48 characters, cut between words.
 
-    It is never empty: a text without Latin letters and digits gives `default`.
+    It is never empty: a text without Latin letters and digits becomes `default`.
     """
     ascii_text = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode().lower()
     words = re.sub(r"[^a-z0-9._]+", "-", ascii_text)

@@ -97,7 +97,7 @@ class ReapedCommand:
 
         `cpu_s` and `memory_bytes` limit each of its processes. `environment` defaults to this process's environment, `stdin` to
         an empty input, `stdout` to a pipe that `output` reads, `stderr` to `stdout`. `before_start` is called once the reaper
-        host has the order; if that fails, nothing is started.
+        host has the order; if that fails, the command is not started.
         """
         words = [os.fsencode(word) for word in program]
         variables = os.environ if environment is None else environment

@@ -233,7 +233,7 @@ def _serve_as_reaper(orders: socket.socket) -> NoReturn:
 
 
 def _run_program(line: int, files: list[int], orders: socket.socket, wake: int) -> None:
-    """Run the program whose order comes through the socket `line`. Return when all its processes have ended."""
+    """Run the program that an order from the socket `line` names. Return when all its processes have ended."""
     order = _read_order(line)
     program = None if order is None else _start(order, files)
     for descriptor in files:  # a stream must close when the program closes it

@@ -84,7 +84,7 @@ else:
             return cls._model
 
         def _check(cls, values, check):
-            """Return `values` unchanged if it is an object of this class. Otherwise validate it and return such an object."""
+            """Return `values` unchanged if it is an object of this class. Otherwise validate it and return an object."""
             if isinstance(values, cls):
                 return values
             model = check(values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hivemind.pattern import pattern
 
 _MAX_CHARS = 60
-_TEXT_WORDS = 2_000  # words of a long text by which its language is told
+_TEXT_WORDS = 2_000  # words of a long text by which its language is recognised
 _WORD = pattern(r"[^\W_]+")
 UNSPACED = pattern(r"([\u3005\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+)")
 
@@ -98,7 +98,7 @@ STOP_WORDS_OF = {language: frozenset(words.split()) for language, words in _STOP
 def language_of(text: str, default: str = "") -> str:
     """Return the language whose stop words occur most often in a text.
 
-    Of several such languages, `default` comes first, then English. Return `default` if no stop word occurs.
+    Of several languages, `default` comes first, then English. Return `default` if no stop word occurs.
     """
     words = [word.casefold() for word in _WORD.findall(text)[:_TEXT_WORDS]]
     counts = {name: sum(word in stop_words for word in words) for name, stop_words in STOP_WORDS_OF.items()}

@@ -1,4 +1,4 @@
-"""A session of an editor: a series of tasks, of which the last may be open. A prompt's turn lasts while its task works."""
+"""A session of an editor: a series of tasks, the last of which may be open. A prompt's turn lasts while its task works."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def message_chunk(
 
 
 class TaskUpdates:
-    """The updates about one task. Each call of `read` yields those that are new since the last call."""
+    """The updates about one task. Each call of `read` yields the new ones since the last call."""
 
     def __init__(self, hive: Hive) -> None:
         self._hive = hive

@@ -148,7 +148,7 @@ def _make_timed(context: ToolContext, call: ToolCall, limit: int) -> ToolResult:
 
 
 def _make_call(context: ToolContext, call: ToolCall, limit_chars: int) -> ToolResult:
-    """Make one call and return its result, whose text has at most `limit_chars`. A refusal is a failed result. Raises Parking,
+    """Make one call and return its result, with at most `limit_chars` of text. A refusal is a failed result. Raises Parking,
     WorktreeProblem."""
     work, tools = context.focus.work, context.tools
     if work is not None and (work.is_ended or work.handed_to):

@@ -103,7 +103,7 @@ class Agent:
         self._has_reported_idle = False
         self._idle_looks = 0
         self._model_limit: tuple[str, int | None] = ("", None)
-        """The task or letter whose request was too long for the model, and the tokens that its requests may have."""
+        """The task or letter with a request that was too long for the model, and the tokens that its requests may have."""
         self._open_calls: set[str] = set()
 
     def _metered(self, mind: Mind | None) -> MeteredMind:

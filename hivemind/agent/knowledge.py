@@ -164,7 +164,7 @@ def relevant_blocks(
 
 
 def _copies(hive: Parts, projects: Sequence[Project]) -> list[str]:
-    """Return the documents that are copies of a file of a project. Only documents of the same size as such a file are read."""
+    """Return the documents that are copies of a file of a project. Only documents of the same size as a file there are read."""
     sizes = {size for project in projects for size in project.sizes}
     paths = {path: hive.layout.root / path for path, size in hive.knowledge.sizes().items() if size in sizes}
     return [
@@ -297,7 +297,7 @@ def graph_blocks(hive: Parts, agent: str, question: str, *, allow_stale: bool = 
     """Return the nodes of task graphs that answer a question, folded ones too, if they are published or in the agent's lane.
 
     With `allow_stale`, the search skips the update of the index from the graphs of active tasks. Decisions and notes count as
-    answers, except those whose title is a question.
+    answers, unless the title is a question.
     """
     lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
     search_result = hive.graph_index.find(question, limit=_NODES, quick=allow_stale)

@@ -194,7 +194,7 @@ def _section(title: str, text: str) -> str:
 
 
 def _printed(hive: Parts, config: AgentConfig, path: Path) -> str:
-    """Return a path as the agent can use it: relative to the hive, or absolute for a coding agent, whose own tools start in
+    """Return a path as the agent can use it: relative to the hive, or absolute for a coding agent: its own tools start in
     another folder."""
     return f"`{path if config.runs_program else hive.layout.relative(path)}`"
 

@@ -77,7 +77,7 @@ class ProgramRunner:
     def run(self, turn: Turn, context: ToolContext, window: ContextWindow) -> Thought | None:
         """Run the program until it ends its turn. Set the turn's results and, if a call must wait, its `parking`.
 
-        Return the turn's thought, whose calls are only those that end the task; None if it has no thought. Raises Parking if
+        Return the turn's thought, with only the calls that end the task; None without a thought. Raises Parking if
         another agent holds the step or a budget is used up, SessionLost, MindUnavailable if the program ends with an error,
         MindError if the runtime ended it (timeout, silence).
         """

@@ -127,7 +127,7 @@ class Relevance:
 
     @property
     def state(self) -> str:
-        """The setting and what is learned, in a sentence."""
+        """The setting and the learned weights, in a sentence."""
         effect = {"off": "not learned", "learn": "learned, and not applied", "on": "learned and applied"}
         return f"Relevance is {effect[self._setting]} (relevance: {self._setting}){self.problem}."
 

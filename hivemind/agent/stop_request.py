@@ -26,7 +26,7 @@ class StopRequest:
     """Says when the loop of a process must end. `stop` and `finish` may be called from a signal handler or a thread.
 
     `lifeline` is a descriptor of a pipe to the parent process; the parent's end counts as `stop`. After `stop`, a running command
-    has three seconds to end. It has longer if the modification time of a file in `deadlines` is later.
+    has three seconds to end. The time is longer if the modification time of a file in `deadlines` is later.
     """
 
     def __init__(self, lifeline: int | None = None, *deadlines: Path) -> None:

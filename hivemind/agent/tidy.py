@@ -77,7 +77,7 @@ def _record(turn: Turn, context: ToolContext, log: AgentLog) -> None:
 
 
 def _note_turn(turn: Turn, context: ToolContext, log: AgentLog, **fields: Any) -> None:
-    """Note a turn about a letter in the agent's log. If the mind reads conversations, the entry only names the `thread`, whose
+    """Note a turn about a letter in the agent's log. If the mind reads conversations, the entry only names the `thread`: its
     log has the rest."""
     traceparent = None if context.focus.message is None else context.focus.message.traceparent
     optional_fields = {"problem": turn.problem, "traceparent": traceparent}

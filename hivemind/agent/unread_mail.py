@@ -63,7 +63,7 @@ class UnreadMail:
         return self._intake.unsettled_count
 
     def sense(self, deliver: Callable[[Message], str | None]) -> None:
-        """Take in new letters. `deliver` gives each to the tasks that wait for it, and returns the id of one, or None."""
+        """Take in new letters. `deliver` passes each to the tasks that wait for it, and returns the id of one, or None."""
         for message in (
             self._intake.new_messages(_BATCH, self._open_letters) if len(self._open_letters) < _MAX_WAITING else ()
         ):
@@ -91,7 +91,7 @@ class UnreadMail:
     def first(self, *, needs_turn: bool) -> Message | None:
         """Begin a turn and return its letter: the next that needs a turn of the mind or, without `needs_turn`, the next new one.
 
-        Return None if there is no such letter, or while mail is parked because the mind is not available. The turn lasts until
+        Return None without an open letter, or while mail is parked because the mind is not available. The turn lasts until
         `end_turn`, `count_problem`, `mark_for_turn` or the next call of `first`. If the process dies during the turn, this is
         counted.
         """

@@ -49,7 +49,7 @@ _MAX_LETTERS = 100  # the newest are candidates for an opening; older ones are i
 class SelectedMemory:
     """A selection for a question: its entries (id, content, metadata), and why each block was selected or rejected.
 
-    `nearest` are the best blocks among those that were not relevant enough.
+    `nearest` are the best of the blocks that were not relevant enough.
     """
 
     entries: Sequence[Entry]
@@ -123,7 +123,7 @@ class WorkingMemory:
     def answer_entries(self, focus: Focus, questions: Sequence[str]) -> tuple[Sequence[Entry], str]:
         """Return all that the hive knows about the questions, unshortened, for a mind that works by rule.
 
-        The second value has sentences on what the search left out, or is "" if it left out nothing."""
+        The second value has sentences on what the search left out, or is "" if the search was complete."""
         nodes = [
             node
             for question in questions

@@ -39,7 +39,7 @@ def open_hive(path: str | None) -> Hive:
 def open_read_only(path: str | None) -> Hive:
     """Open the hive at `path` (None: see `find_layout`) for reading only. Raises UserError if it cannot be opened.
 
-    A hive whose state belongs to another workspace or project (a backup, a copy) is opened with a warning. So is a hive
+    A hive with the state of another workspace or project (a backup, a copy) is opened with a warning. So is a hive
     whose hive.yaml has become invalid, with its last valid settings: a running swarm uses them, too.
     """
     from hivemind.config import last_valid_hive
@@ -93,7 +93,7 @@ def resolve_names(hive: Hive, addresses: Iterable[str] | None) -> list[str]:
 
 
 def resolve_name(hive: Hive, address: str) -> str:
-    """Return the mailbox that a name or address stands for. Raises UserError, which lists the existing mailboxes."""
+    """Return the mailbox of a name or address. Raises UserError, which lists the existing mailboxes."""
     names = resolve_names(hive, [address])
     if len(names) != 1:
         raise UserError(f"{address!r} is not a single name", remedy=_mailbox_hint(hive))

@@ -71,7 +71,7 @@ def table_lines(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, em
     """Yield the rows as aligned columns with headings, or the sentence `empty` if there are no rows.
 
     On a terminal the widest columns are cut to make each row fit into one line. The first column is never cut, because
-    people copy ids from it. Elsewhere nothing is cut.
+    people copy ids from it. Elsewhere all columns have their full width.
     """
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     headings = [column.upper().replace("_", " ") for column in columns]

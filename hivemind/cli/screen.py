@@ -17,7 +17,7 @@ class Screen(AbstractContextManager["Screen"]):
     """The part of the terminal below the cursor, redrawn in place. On exit the last drawing stays on the screen, except
     for its last line.
 
-    Between two drawings the terminal is in its normal state, so nothing has to be restored after a kill -9 or a Ctrl-Z.
+    Between two drawings the terminal is in its normal state, so it need not be restored after a kill -9 or a Ctrl-Z.
     A Ctrl-C makes the terminal discard pending output, possibly the end of a drawing, so exit restores the state again.
     The size is read before each drawing. After a resize the screen is cleared: the terminal may have rewrapped old
     lines.

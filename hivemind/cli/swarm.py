@@ -35,7 +35,7 @@ _FREE_MINDS = ("extractive", "mcp")
 """Minds that use none of the hive's tokens."""
 _COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens_since_start", "last_action")
 _COST_COLUMNS = (*_COLUMNS[:-1], "cost", _COLUMNS[-1])
-# of needs whose messages name no command
+# of needs with messages that name no command
 _SHOW_COMMANDS = {"letter": "hivemind mail read human ", "failed": "hivemind task show "}
 _MAX_LINES = 20  # lines per heading
 

@@ -54,6 +54,6 @@ def _repair_damage(folder: Path, aside: Aside) -> str:
 
 
 def _cut_torn_line(folder: Path) -> str:
-    """Move the incomplete last line to a file beside the journal, as every locking of the journal does. Return a sentence."""
+    """Move the incomplete last line to a file next to the journal, as every locking of the journal does. Return a sentence."""
     with Journal(folder).locked(lambda _: None):
         return "moved to a file next to the journal"

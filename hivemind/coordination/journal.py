@@ -88,7 +88,7 @@ def encode_line(seq: int, drafts: Sequence[EventDraft]) -> tuple[bytes, list[Rec
 
 
 def _encode_flat(seq: int, kind: str, payload: Mapping[str, Any]) -> str | None:
-    """Encode an event whose payload has only texts and integers, three times as fast as the JSON encoder. Return None for
+    """Encode an event with only texts and integers in its payload, three times as fast as the JSON encoder. Return None for
     another.
     """
     text = f'{{"seq":{seq},"kind":{_json_string(kind)}'

@@ -45,7 +45,7 @@ def apply_events(state: JournalState, records: Iterable[Record]) -> None:
 
 
 def _handles(*kinds: str) -> Callable[[_EventHandler], _EventHandler]:
-    """Return a decorator that registers a handler for event kinds. `task` stands for all `task.*`, `branch` for all `branch.*`.
+    """Return a decorator that registers a handler for event kinds. `task` means all `task.*`, `branch` all `branch.*`.
 
     A handler reads all fields, and raises for an unreadable one, before it changes the state.
     """

@@ -35,7 +35,7 @@ class Receipt:
 
     @property
     def is_proof(self) -> bool:
-        """False for a placeholder, an invalid link or a failed command, which prove nothing."""
+        """False for a placeholder, an invalid link or a failed command: these are not evidence."""
         if _PLACEHOLDER.fullmatch(self.text.strip()):
             return False
         if self.kind == "CMD":

@@ -313,7 +313,7 @@ class Steps:
     def end_task(
         self, task_id: str, outcome: Outcome = "done", *, agent_id: str | None = None, **payload: Any
     ) -> Event:
-        """Write `task.<outcome>` for a task whose folder has left active/. `payload` is added to the event, which is returned."""
+        """Write `task.<outcome>` for a task that has left active/. `payload` is added to the event, which is returned."""
         fields = {"task_id": check_task(task_id), **_agent_field(agent_id), **payload}
         return self._journal.transact(lambda _: [(f"task.{outcome}", fields)])[0]
 

@@ -341,7 +341,7 @@ class Docmem(DatabaseOwner):
         raise DocmemError(f"the nodes below {node_id!r} change faster than they are summarised", remedy="try later")
 
     def stale_summaries(self) -> list[Node]:
-        """Return the summaries whose children have changed since the summary was written, oldest first."""
+        """Return the summaries older than the last change of their children, oldest first."""
         with self.database.read() as sql:
             rows = sql.execute(
                 "SELECT s.node_id FROM summaries s JOIN nodes n ON n.id = s.node_id WHERE s.stale ORDER BY n.updated_at, n.id"

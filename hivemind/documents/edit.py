@@ -48,7 +48,7 @@ Position = Literal["child", "before", "after"]
 def free_order(sql: sqlite3.Connection, position: Position, target: Node, now: str, mover_id: str | None) -> float:
     """Return a free order (the sort key among siblings) at `position`: last below the target, or directly before or after it.
 
-    `mover_id` is the node that will move there, and whose present order therefore counts as free; None for a new node.
+    `mover_id` is the node that will move there, so its present order counts as free; None for a new node.
     """
     for _ in range(2):
         parent_id, bound = (target.id, float("inf")) if position == "child" else (target.parent_id, target.order_value)

@@ -23,7 +23,7 @@ ImportOutcome = Literal["imported", "changed", "unchanged"]
 
 _YOUNG_NS = 2_000_000_000  # a file that was changed less than this before it was read may change again in the same tick
 MISSING_DIGEST = "gone"
-"""The digest in the row of a deleted file whose document is kept because it contains notes."""
+"""The digest in the row of a deleted file if its document is kept because it contains notes."""
 
 _COLUMNS = "path, kept, size, mtime_ns, ctime_ns, inode, seen_ns, digest, root_id, note, id, parser"
 
@@ -77,7 +77,7 @@ def _select(sql: sqlite3.Connection, condition: str, *values: str) -> list[Known
 
 
 def find_file(sql: sqlite3.Connection, path: str) -> KnownFile | None:
-    """Return the row of a file, or None if it has none."""
+    """Return the row of a file, or None."""
     return next(iter(_select(sql, "path = ?", path)), None)
 
 

@@ -35,7 +35,7 @@ PieceKey = tuple[str, str, str]
 
 
 def parents_of(outline: Outline) -> list[int]:
-    """Return the index of each piece's parent, or −1 if it has none. The parent is the nearest earlier piece of smaller depth."""
+    """Return the index of each piece's parent, or −1 without one. The parent is the nearest earlier piece of smaller depth."""
     open_pieces: list[tuple[int, int]] = [(0, -1)]
     parents = []
     for at, piece in enumerate(outline.pieces):
@@ -124,12 +124,12 @@ def relayout(
     pieces: Sequence[tuple[str, str]],
     notes: Collection[str],
 ) -> tuple[dict[str, list[str]], set[str]]:
-    """Plan the tree of a document whose file has changed. Return the new children of each parent, and the orphans.
+    """Plan the tree of a document after a change of its file. Return the new children of each parent, and the orphans.
 
     `children` is the present tree; those of its nodes that come from the file, including the root, are `imported_ids`.
     `pieces` are the (id, parent id) of the changed file's pieces in reading order; other ids than `imported_ids` are
     new. All other nodes were added by agents: those in `notes` are notes about the node before, the others are
-    summaries. An orphan is a note or summary whose nodes were removed.
+    summaries. An orphan is a note or summary of removed nodes.
     """
     parent = {child: above for above, below in children.items() for child in below}
     members: dict[str, list[str]] = defaultdict(list)  # by wrapper: a summary, or another node put above imported nodes
@@ -241,7 +241,7 @@ def _write_layout(
     drafts: Mapping[str, NodeDraft],
 ) -> None:
     """Write the tree that `relayout` has planned: the new nodes in reading order, then the changes of the others."""
-    places: dict[str, tuple[str, float]] = {}  # of the nodes whose container changes its order
+    places: dict[str, tuple[str, float]] = {}  # of the nodes in a container with a new order
     for container, child_ids in layout.items():
         members = set(child_ids)
         if child_ids != [node_id for node_id in children.get(container, ()) if node_id in members]:

@@ -87,7 +87,7 @@ class _ReadFile:
 
 
 class KnowledgeSync:
-    """A run of the synchronisation. `progress` is called with descriptions of what is being done."""
+    """A run of the synchronisation. `progress` is called with descriptions of the work in progress."""
 
     def __init__(
         self, docmem: Docmem, layout: Layout, roots: Sequence[Path], progress: Callable[[str], None] | None = None
@@ -164,7 +164,7 @@ class KnowledgeSync:
 
     @contextmanager
     def _sync_lock(self) -> Iterator[None]:
-        """Hold a lock so that only one process imports at a time: others would do the same work in vain."""
+        """Hold a lock: only one process imports at a time, since others would do the same work in vain."""
         path = self._docmem.database.path
         if path == ":memory:":
             yield
@@ -260,7 +260,7 @@ class KnowledgeSync:
 
 
 def is_as_shipped(layout: Layout, key: str, digest: str) -> bool:
-    """Return True if `hivemind init` wrote the file `key` and nobody has changed it. Such a file does not count as knowledge.
+    """Return True if `hivemind init` wrote the file `key` and nobody has changed it. If so, the file does not count as knowledge.
 
     Return False for all files of the program's own folder: they are the manual.
     """

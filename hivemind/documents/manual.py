@@ -54,7 +54,7 @@ def read_manual(embedder: Embedder | None = None) -> Iterator[Knowledge]:
 
 
 def texts_to_embed(docmem: Docmem, embedder: Embedder) -> dict[int, tuple[str, str]]:
-    """Return (digest, text) of each text that lacks a vector. The keys are those that the vectors will have."""
+    """Return (digest, text) of each text that lacks a vector. The digests will be the vectors' keys."""
     with docmem.database.read() as sql:
         texts = BACKLOG.texts_of(sql, BACKLOG.next_keys(sql, embedder, None, sys.maxsize, None))
     return {key: (hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), text) for key, text in texts.items()}

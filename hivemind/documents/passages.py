@@ -42,7 +42,7 @@ BACKLOG = Backlog(  # without groups: a node keeps its vector when it moves to a
 
 
 _MIN_TOKENS, _MAX_TOKENS = 160, 260  # a passage of at least 160 tokens is complete; none may exceed 260
-_MIN_PARAGRAPH, _MAX_PARAGRAPH = 40, 160  # the same for a paragraph, which has a vector of its own
+_MIN_PARAGRAPH, _MAX_PARAGRAPH = 40, 160  # the same for a paragraph, which has its own vector
 LEADS, LEADS_PARAGRAPH = 1, 2
 """The role of the first node of a passage, and of the first node of a further paragraph."""
 
@@ -101,7 +101,7 @@ def group_passages(
 
     Return each piece's passage number, and each piece's role: `LEADS` for the first piece of a passage,
     `LEADS_PARAGRAPH` for the first piece of a further paragraph, 0 for any other piece and for headings. A heading or
-    front matter is a passage of its own. A new passage begins at each index in `breaks`. A piece after a term or a
+    front matter is a separate passage. A new passage begins at each index in `breaks`. A piece after a term or a
     colon joins the previous piece if it fits.
     """
     numbers, roles = list[int](), list[int]()
@@ -132,7 +132,7 @@ def group_passages(
 
 _FRONT_MATTER_WEIGHT = 0.5  # a document's body mostly repeats its front matter in more detail
 NOT_IN_FORCE_WEIGHT = 0.6
-"""The weight of a document whose status is draft, rejected or the like."""
+"""The weight of a document with the status draft, rejected or the like."""
 
 
 class _Member(NamedTuple):
@@ -300,7 +300,7 @@ def vector_keys(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, int]
 
 
 def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
-    """Return the text of the node's passage, or the node's own text if it has no file."""
+    """Return the text of the node's passage, or the node's own text if there is no file."""
     lead = sql.execute(
         "SELECT h.seq FROM places p JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads = 1"
         " JOIN nodes h ON h.id = q.node_id WHERE p.node_id = ?",

@@ -18,7 +18,7 @@ EMBEDDABLE = (
     "FROM nodes n LEFT JOIN places p ON p.node_id = n.id LEFT JOIN vectors v ON v.key = n.seq"
     " WHERE n.text <> '' AND (p.node_id IS NULL OR p.leads)"
 )
-"""SQL that selects what is embedded: the first nodes of passages, and nodes without a file."""
+"""SQL that selects the texts to embed: the first nodes of passages, and nodes without a file."""
 _SAMPLES = """
 SELECT (
     SELECT group_concat(text, ' ') FROM (
@@ -26,7 +26,7 @@ SELECT (
     )
 ) sample FROM (SELECT id FROM files LIMIT 200) f WHERE sample IS NOT NULL
 """
-"""SQL that selects texts of files, by which the language of the documents is told."""
+"""SQL that selects texts of files, by which the language of the documents is recognised."""
 _OWN_SAMPLES = "SELECT text FROM nodes WHERE token_count > 20 LIMIT 200"
 _PER_SECOND = 30.0  # passages of about 200 tokens on one free core: an estimate
 

@@ -12,7 +12,7 @@ from hivemind.fs.database import Schema, integrity_errors
 from hivemind.search import PARTS, TOKENIZER
 
 MAX_UNINDEXED = 64
-"""A commit leaves at most this many nodes unindexed: a search reads such nodes one by one."""
+"""A commit leaves at most this many nodes unindexed: a search reads these nodes one by one."""
 
 
 def index(sql: sqlite3.Connection) -> None:

@@ -38,7 +38,7 @@ _FAR = 0.5  # the greatest confidence of a passage that does not answer
 
 
 def question_language(sql: sqlite3.Connection, text: str) -> str:
-    """Return the language of a question, recognised by its stop words. If it has none, return the language of most documents."""
+    """Return the language of a question, recognised by its stop words. Without them, return the language of most documents."""
     return language_of(text) or next((name for name, _ in file_languages(sql).most_common(1)), "") or "english"
 
 
@@ -63,7 +63,7 @@ class Units(CandidateSource):
         below: str | None = None,
         context_type: str | None = None,
     ) -> None:
-        # First: `unindexed_texts` may update the index, whose word frequencies are read later.
+        # First: `unindexed_texts` may update the index before its word frequencies are read.
         self._unindexed_stems = {seq: set(stems(words_of(words))) for seq, words in unindexed_texts(sql)}
         self._sql, self._stems, self._below = sql, stems, below
         (self.total,) = sql.execute("SELECT coalesce(max(seq), 0) FROM nodes").fetchone()
@@ -244,7 +244,7 @@ def _node_answers(candidate: Candidate) -> bool:
 
 
 def title_of(node: Node) -> str:
-    """Return a heading's title. For another node, return its first line, or its context value if it has no text."""
+    """Return a heading's title. For another node, return its first line, or its context value if there is no text."""
     if node.context_type == "heading":
         return node.context_value
     line = next((line.strip() for line in node.text.splitlines() if line.strip()), "") or node.context_value

@@ -160,7 +160,7 @@ def read_material(sql: sqlite3.Connection, node_id: str) -> Material:
 
 
 def write_summary(edit: Edit, material: Material, text: str) -> Node | None:
-    """Write a summary of the material and return it. If the nodes have changed since they were read, write nothing and
+    """Write a summary of the material and return it. If the nodes have changed since they were read, do not write it and
     return None."""
     summary, members = material
     anchor = summary.id if summary else members[0].parent_id

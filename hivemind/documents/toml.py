@@ -80,7 +80,7 @@ def export(nodes: Sequence[Node], summaries: set[str]) -> str:
 
 
 def _string(text: str) -> str:
-    """Return `text` as a TOML string. It is escaped as in JSON, whose escapes are valid in TOML."""
+    """Return `text` as a TOML string. It is escaped as in JSON: these escapes are valid in TOML."""
     lines = [escape_controls(json.dumps(line, ensure_ascii=False))[1:-1] for line in text.split("\n")]
     return f'"{lines[0]}"' if len(lines) == 1 else '"""\n' + "\n".join(lines) + '"""'
 

@@ -52,7 +52,7 @@ class EmbedderUnavailable(UserError):
 
 
 def in_background(embedder: Embedder) -> Embedder:
-    """Return an embedder with the same vectors that embeds only when no other texts wait, or `embedder` itself if it has none."""
+    """Return an embedder with the same vectors that embeds only when no other texts wait, or else `embedder` itself."""
     background: Embedder = getattr(embedder, "background", embedder)
     return background
 

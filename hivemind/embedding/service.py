@@ -148,7 +148,7 @@ class SharedEmbedder:
 
     @cached_property
     def background(self) -> SharedEmbedder:
-        """An embedder with the same vectors, whose texts are embedded when no other texts wait."""
+        """An embedder with the same vectors that embeds only when no other texts wait."""
         return SharedEmbedder(
             self._folder, self._kind, self.name, self.dimension, silent_s=self._silent_s, is_background=True
         )

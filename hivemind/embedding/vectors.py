@@ -65,7 +65,7 @@ def put_vectors(sql: sqlite3.Connection, model: str, rows: Iterable[tuple[int, i
 
 
 class VectorTable:
-    """The search for the nearest vectors in the table `vectors` of one database. Without numpy, it finds nothing."""
+    """The search for the nearest vectors in the table `vectors` of one database. Without numpy, there are no hits."""
 
     put = staticmethod(put_vectors)
 

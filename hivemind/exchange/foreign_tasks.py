@@ -89,7 +89,7 @@ class ForeignTasks:
         self._give_back("not (generation = any(%s))", [*self._tasks])
 
     def renew(self) -> None:
-        """Renew the leases of other hives' tasks that this hive works on. Abandon the tasks whose lease another hive has now.
+        """Renew the leases of other hives' tasks that this hive works on. Abandon the tasks that another hive leases now.
 
         Then return all hives' tasks with expired leases, so any hive can claim them. Tasks with a step that must run once are
         left out.
@@ -111,7 +111,7 @@ class ForeignTasks:
     def claim_tasks(self, idle: list[IdleAgent]) -> None:
         """Claim tasks for idle agents, and notify the hives that gave the tasks.
 
-        A hive in which a person decides what is merged claims only tasks that name this hive in `where:`, because any other task
+        A hive in which a person decides about merges claims only tasks that name this hive in `where:`, because any other task
         would have to wait for that person.
         """
         inbox, roots = self._hive.layout.inbox, self._hive.config.repository_roots(self._hive.layout)
@@ -216,7 +216,7 @@ class ForeignTasks:
 
 
 def _attachment_paths(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the attachments by their paths in the dropped folder. Attachments whose names are reserved there move into
+    """Return the attachments by their paths in the dropped folder. Attachments with names that are reserved there move into
     `attachments/`.
     """
     paths = [f"attachments/{name}" if name.split("/")[0].lower() in _RESERVED_NAMES else name for name in files]

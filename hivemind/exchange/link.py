@@ -274,7 +274,7 @@ class HiveLease:
     """
 
     def __init__(self, connection: Connection, hive: str, root: Path) -> None:
-        """Take the lease. Raises LinkDown if another holder has it."""
+        """Take the lease. Raises LinkDown if another holder has the lease."""
         self._connection, self._hive = connection, hive
         folder = os.stat(root)
         row = connection.execute(

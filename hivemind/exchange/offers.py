@@ -1,4 +1,4 @@
-"""Tasks that this hive offers to other hives, and whose results it collects (README.md, *Tasks*)."""
+"""The tasks that this hive offers to other hives; it collects their results (README.md, *Tasks*)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Offers:
         return {key for key, *_ in rows}
 
     def offer(self) -> bool:
-        """Offer a batch of waiting tasks that other hives may take. Return True if there may be more such tasks."""
+        """Offer a batch of waiting tasks that other hives may take. Return True if there may be more of these tasks."""
         for _ in range(_OFFERS_PER_BATCH):
             task = (
                 self._hive.tasks.claim(EXCHANGE, partitions=self._partitions)
@@ -262,7 +262,7 @@ class Offers:
 
 
 class _RemotePartitions:
-    """The partitions of the queue whose tasks another hive may take: because of `where:`, or because no agent here may claim
+    """The partitions of the queue with tasks that another hive may take: because of `where:`, or because no agent here may claim
     them.
     """
 

@@ -100,7 +100,7 @@ class OverviewRow:
 
 
 def read_row(row_type: type[_Row], columns: Sequence[object]) -> _Row:
-    """Return an object of `row_type`, validated from a row whose columns are in the order of its fields. Raises Unreadable."""
+    """Return an object of `row_type`, validated from a row with columns in the order of its fields. Raises Unreadable."""
     names = [column.name for column in fields(row_type)]  # type: ignore[arg-type]
     label = "/".join(str(column)[:64] for column in columns[:3])
     return as_dataclass(row_type, dict(zip(names, columns, strict=False)), "row of a linked hive", label)

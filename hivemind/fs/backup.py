@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 class Restorable(Protocol):
     """The part of a store that `restore` needs.
 
-    `tables` has a key for each table whose newer rows are merged. The value is an SQL condition for the rows, or empty for all
+    `tables` has a key for each table with newer rows to merge. The value is an SQL condition for the rows, or empty for all
     rows. `locks` are the suffixes of the lock files that exclude other processes, in locking order.
     """
 

@@ -414,7 +414,7 @@ class Database:
         return connection
 
     def _uri_query(self, writer_lock: Lock) -> str:
-        """Return the query part of the file's URI. SQLite's `modeof` gives a new file the mode of the lock file."""
+        """Return the query part of the file's URI. With SQLite's `modeof` a new file gets the mode of the lock file."""
         if self._is_immutable:
             return "?immutable=1"
         if os.path.exists(self.path):

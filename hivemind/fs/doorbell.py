@@ -1,4 +1,4 @@
-"""Doorbells, with which one process wakes another. They do not use inotify, whose limits would restrict the size of a swarm.
+"""Doorbells, with which one process wakes another. They do not use inotify: its limits would restrict the size of a swarm.
 
 A doorbell is a datagram socket with a short hashed name (a socket's path has at most 107 bytes). A ring is only a hint: the
 woken process looks into its folder, and also does so at a slow heartbeat. A lost ring therefore only costs time.

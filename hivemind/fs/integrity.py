@@ -89,7 +89,7 @@ def list_folder(folder: Path) -> list[Path]:
 
 
 def check_locks(folder: Path) -> Iterator[DoctorFinding]:
-    """Find locks whose holder on this machine has died, but which a child of the holder still keeps.
+    """Find locks of a dead holder on this machine that a child of the holder still keeps.
 
     An unlocked lock file is normal: the system releases a lock when its holder dies, and the file stays.
     """

@@ -80,7 +80,7 @@ def read_records(
             next_seq = records[-1]["seq"] + 1
         yield records, end
         if problem is not None:
-            later_lines = _whole_lines(file, end, may_have_holes=may_have_holes)  # with records, this is no torn end
+            later_lines = _whole_lines(file, end, may_have_holes=may_have_holes)  # with records, this is not a torn end
             if not is_last_file or any(
                 records_of(line) for _, chunk in later_lines for line in chunk.split(b"\n")[:-1]
             ):

@@ -37,7 +37,7 @@ _MAX_PATH = 107
 
 
 def _users_folder() -> str:
-    """Return the user's private folder for sockets. Nothing removes it, so it cannot vanish between its creation and its use."""
+    """Return the user's private folder for sockets. It is never removed, so it cannot vanish between its creation and its use."""
     # Not $TMPDIR: processes with different environments must find each other.
     return f"/tmp/hivemind-{os.getuid()}"  # noqa: S108 - the folder is private
 

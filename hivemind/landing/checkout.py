@@ -92,7 +92,7 @@ def checkout_of(repository: Repository, branch: str) -> Checkout | None:
 
 
 def checkout_signature(repository: Repository, path: Path | None = None) -> tuple[object, ...]:
-    """Return a value that changes when a checkout of the repository changes. `path` is a file (from a TargetBusy) whose changes
+    """Return a value that changes when a checkout of the repository changes. `path` is a file (from a TargetBusy): its changes
     count as well."""
     paths = [checkout.git / name for checkout in checkouts(repository) for name in _SIGNED]
     return tuple(_stat_of(file) for file in (*paths, *([] if path is None else [path])))
@@ -353,7 +353,7 @@ class _Move:
 
 
 def _take_lock(checkout: Checkout, token: str) -> None:
-    """Create `index.lock` with its content in one step. Raises TargetBusy if another git has it."""
+    """Create `index.lock` with its content in one step. Raises TargetBusy if another git holds the lock."""
     seed, lock = checkout.git / f"hivemind-{token}.seed", checkout.git / "index.lock"
     seed.write_text(token)
     try:

@@ -1,4 +1,4 @@
-"""The end of a task whose work has landed: its result, its event, its branches."""
+"""The end of a task after its work has landed: its result, its event, its branches."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from hivemind.tasks import Task
 
 
 def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequence[LandingBranch]) -> None:
-    """End a task whose targets have moved. Delete a branch of it once its target contains the commits."""
+    """End a task once its targets have moved. Delete a branch of it once its target contains the commits."""
     branches = tuple(replace(branch, landed=True) for branch in branches)
-    if branches != queued.entry.branches:  # else a killed lander has said so
+    if branches != queued.entry.branches:  # else a killed lander has saved them
         queued = queue.change(queued, "landing.landed", branches=branches)
     crash_point("landing.landed")
     lines = []

@@ -76,7 +76,7 @@ class Lander:
 
     @property
     def checked_ids(self) -> list[str]:
-        """The tasks whose merged result is being checked."""
+        """The tasks with a merged result that is being checked."""
         return [queued.id for landing in self._landings if landing.check is not None for queued in landing.tasks]
 
     @property
@@ -158,7 +158,7 @@ class Lander:
                 self._drop(landing)
 
     def _drop(self, landing: Landing) -> None:
-        """End a landing, so that others can begin in its place."""
+        """End a landing. Others can begin in its place."""
         if landing.check is not None:
             landing.check.stop()
         self._landings.remove(landing)
@@ -239,7 +239,7 @@ class Lander:
         return remote
 
     def _await_merge(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
-        """End a task whose pushed branches are all merged at the remote; else let it wait. Return False if a branch has new
+        """End a task if its pushed branches are all merged at the remote; else let it wait. Return False if a branch has new
         commits."""
         branches, reasons = [], []
         for branch, target in zip(queued.entry.branches, targets, strict=True):
@@ -571,7 +571,7 @@ class Lander:
             assert branch.old is not None
             assert branch.new is not None
             assert branch.commit
-            if target.move is None and not target.contains(branch.commit):  # nothing has moved
+            if target.move is None and not target.contains(branch.commit):  # the target has not moved
                 self._queue.change(queued, state="queued", reason="")
                 return
             if target.move is not None and not self._move_target([queued], target, branch.old, branch.new):

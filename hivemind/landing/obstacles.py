@@ -24,12 +24,12 @@ def obstacle_now(hive: Parts, queued: QueuedTask) -> str | None:
 
 
 def first_obstacle(queued: QueuedTask, targets: Sequence[Target]) -> str | None:
-    """Return why nothing of a task may land now in one of its targets; None if it may."""
+    """Return why a task may not land now in one of its targets; None if it may."""
     return next((reason for target in targets if (reason := _obstacle(queued, target)) is not None), None)
 
 
 def _obstacle(queued: QueuedTask, target: Target) -> str | None:
-    """Return why nothing of a task may land in a target now; None if it may."""
+    """Return why a task may not land in a target now; None if it may."""
     entry, settings = queued.entry, target.settings
     if entry.asks and not entry.approved:
         return entry.reason

@@ -1,4 +1,4 @@
-"""The state of landing for people: what waits, what is checked, what was returned, what has landed."""
+"""The state of landing for people: the waiting, checked, returned and landed tasks."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Returns:
         return next((settings.land_tries for root, settings in roots.items() if str(root) == branch.root), 1)
 
     def red(self, queued: QueuedTask, target: Target, branch: LandingBranch, verdict: Verdict) -> None:
-        """Send back a task whose check is red on the merged result."""
+        """Send back a task with a red check on the merged result."""
         command = "; ".join(target.settings.check)
         root = f" in `{branch.root}`" if len(queued.entry.branches) > 1 else ""
         text = "\n".join([
@@ -143,7 +143,7 @@ class Returns:
         )
 
     def target_red(self, target: Target, tip: str, verdict: Verdict) -> None:
-        """Hold a target whose own commit fails the check, and tell a person once."""
+        """Hold a target if its own commit fails the check, and tell a person once."""
         command = "; ".join(target.settings.check)
         reason = f"{target.branch} itself fails: {command}"
         place = self._hive.layout.relative(target.folder / LOG)

@@ -1,4 +1,4 @@
-"""Reverts: a landed task is undone by a commit that lands as a task of its own, which only the lander claims."""
+"""Reverts: a landed task is undone by a commit that lands as a new task, which only the lander claims."""
 
 from __future__ import annotations
 

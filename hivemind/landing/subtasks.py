@@ -1,4 +1,4 @@
-"""Subtasks land in the branch of their parent, by the parent's agent, between two turns. The parent's mind merges nothing."""
+"""Subtasks land in the branch of their parent, by the parent's agent, between two turns. The parent's mind does not merge."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _HOLD, _MOVE, _PUSH, _VERSION = "landing hold", "landing move", "landing push", 
 
 @frozen
 class Hold:
-    """The reason why nothing lands in a target: a person has held it, or the target's own commit `tip` fails its check."""
+    """The reason why a target is held: a person has held it, or the target's own commit `tip` fails its check."""
 
     by: Literal["person", "check"]
     reason: str
@@ -46,7 +46,7 @@ class Target:
 
     @classmethod
     def of(cls, hive: Parts, root: Path, branch: str) -> Target:
-        """Return the target of a root in hive.yaml. Raises UserError if the root is not there, or is no repository."""
+        """Return the target of a root in hive.yaml. Raises UserError if the root is not there, or is not a repository."""
         return cls.listed(hive.layout, hive.config.repository_roots(hive.layout), root, branch)
 
     @classmethod
@@ -168,7 +168,7 @@ class Target:
 
     @property
     def hold(self) -> Hold | None:
-        """The reason why nothing lands in this target, or None. A hold because of a red check ends when the branch moves."""
+        """The reason why this target is held, or None. A hold because of a red check ends when the branch moves."""
         with suppress(Unreadable):
             hold = load_dataclass(Hold, self.folder / "hold.json", _HOLD, _VERSION)
             return None if hold is not None and hold.by == "check" and hold.tip != self.start_of(self.tip) else hold
@@ -180,7 +180,7 @@ class Target:
 
     @property
     def push_due(self) -> str | None:
-        """The reason why a push is due: the remote's last answer, or "" if no push was tried. None if nothing is to be pushed."""
+        """The reason why a push is due: the remote's last answer, or "" if no push was tried. None if no push is due."""
         with suppress(Unreadable):
             record = load_record(self.folder / "push.json", _PUSH, _VERSION)
             return None if record is None else str(record["reason"])
@@ -216,7 +216,7 @@ def held_roots(config: HiveConfig, layout: Layout) -> dict[Path, Hold]:
 
 
 def unpushed_roots(config: HiveConfig, layout: Layout) -> dict[Path, str]:
-    """Return the roots whose landings are not pushed yet, with the reasons."""
+    """Return the roots with landings that are not pushed yet, and the reasons."""
     reasons = _read_targets(
         "push.json", config, layout, lambda target: target.push_due if target.settings.push else None
     )

@@ -143,7 +143,7 @@ class Trail:
         """Yield each failed command with the first later command that passed and has the same purpose. If files change in
         between, there is no pair.
 
-        A failed command that passes later unchanged proves nothing. One exception: if landing returned the work for a check that
+        A failed command that passes later unchanged is not evidence. One exception: if landing returned the work for a check that
         the agent had not run before, the agent's own run that passes counts.
         """
         for at, failed in self._failures():

@@ -54,7 +54,7 @@ def lessons_in(text: str) -> list[Lesson]:
 
 
 def with_changes(text: str, added: Iterable[Lesson], removed: Collection[str], title: str) -> str:
-    """Return the text with items at its end for the `added` lessons, and without the items whose digests are in `removed`.
+    """Return the text with items at its end for the `added` lessons, and without the items with a digest in `removed`.
 
     All else stays, except for blank lines before added items. An empty file gets a `title`.
     """

@@ -44,7 +44,7 @@ class LessonBook:
         self._record_path = layout.lesson_records / f"{name}.json"
 
     def read(self) -> list[TrackedLesson]:
-        """Return the lessons as the file and the record have them now. Nothing is written."""
+        """Return the lessons as the file and the record have them now. Writes neither."""
         return self._compared(self._text())
 
     @contextmanager

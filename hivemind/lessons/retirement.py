@@ -1,4 +1,4 @@
-"""The retirement of lessons: of those that tasks do not use or find wrong and, if there are too many, of the least useful ones.
+"""The retirement of lessons: of lessons that tasks do not use or find wrong and, if there are too many, of the least useful ones.
 
 A lesson that a person has written, changed or adopted is never retired.
 """
@@ -13,7 +13,7 @@ _MAX_TASKS = 50  # the tasks that a lesson's record names
 
 
 def count_shown(lesson: TrackedLesson, task: str) -> None:
-    """Count a task that was shown the lesson, once. Retire the lesson after too many such tasks without use."""
+    """Count a task that was shown the lesson, once. Retire the lesson after too many of these tasks without use."""
     if task in lesson.tasks:
         return
     lesson.tasks = [*lesson.tasks, task][-_MAX_TASKS:]

@@ -29,7 +29,7 @@ _EVIDENCE = re.compile(r"task `[\w.-]{1,64}`, (?:\w{1,9} and \w{1,9}, )?\d{4}-\d
 
 
 def remote_of(root: Path, name: str) -> str | None:
-    """Return the address of a root's remote, without user, password and port, so that it is equal for HTTPS and SSH, and with or
+    """Return the address of a root's remote, without user, password and port: it is equal for HTTPS and SSH, and with or
     without `.git`. Return None if the root has no remote of that name."""
     with suppress(UserError):
         match = _REMOTE.fullmatch(run_git(["-C", root, "remote", "get-url", name], {}, None))

@@ -13,7 +13,7 @@ Namespace = tuple[str, ...]
 
 
 def check_namespace(namespace: Sequence[str]) -> Namespace:
-    """Return the namespace as a tuple. Raises NamespaceInvalid unless it has at least two parts, all valid."""
+    """Return the namespace as a tuple. Raises NamespaceInvalid for fewer than two parts or an invalid part."""
     parts = check_prefix(namespace)
     if len(parts) < 2:
         raise NamespaceInvalid(

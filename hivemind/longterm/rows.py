@@ -271,9 +271,9 @@ def _insert(
 
 
 def _join_session(sql: Sql, space: int, seq: int, key: str, draft: EntryDraft, now: int) -> None:
-    """Link a new entry and the previous entry of its session to each other, so that callers need not do it.
+    """Link a new entry and the previous entry of its session to each other; callers need not do it.
 
-    If one of them has such a link already, do nothing. The ranking of a search uses these neighbours.
+    If one of them has a link like that already, leave both. The ranking of a search uses these neighbours.
     """
     session, links = parse_object(draft.metadata).get("session"), parse_object(draft.links)
     if not isinstance(session, str | int) or isinstance(session, bool) or "previous" in links or "next" in links:
@@ -342,7 +342,7 @@ class UpsertRequest:
 def upsert(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> UpsertMemoryResult:
     """Store a memory, or report an existing entry that says the same, its duplicate.
 
-    The caller must hold a write transaction, so that two processes never both store a memory.
+    The caller must hold a write transaction: two processes must never both store a memory.
     """
     duplicate = _find_duplicate(sql, request, vector_store)
     if duplicate is not None and request.key is None and not request.allow_duplicate:

@@ -83,7 +83,7 @@ _FIELDS = tuple(attribute.name for attribute in fields(MemoryEntry))
 class MemorySearch:
     """The arguments of one search. `spaces` are ids of namespaces; `now` is in microseconds.
 
-    With `is_strict`, mode "hybrid" also leaves out entries whose similarity is below the threshold.
+    With `is_strict`, mode "hybrid" also leaves out entries with a similarity below the threshold.
     """
 
     spaces: Sequence[int]
@@ -188,7 +188,7 @@ class _MemorySource(CandidateSource):
         return [seq for (seq,) in self._rows("e.seq", f"e.space = {scope} AND e.key", sorted(names))]
 
     def _rows(self, columns: str, column: str, values: Iterable[object]) -> Iterator[tuple[Any, ...]]:
-        """Yield the `columns` of those entries that the search may return and whose `column` has one of the values."""
+        """Yield the `columns` of the entries that the search may return and that have one of the values in `column`."""
         statement = f"SELECT {columns} FROM entries e WHERE {column} IN KEYS AND {self._condition}"
         return select_by_keys(self._sql, statement, values, trailing_parameters=self._parameters)
 

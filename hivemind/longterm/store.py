@@ -181,7 +181,7 @@ class MemoryStore(DatabaseOwner):
     def _embed_failed(self, has_failed_ones: bool, entry_vectors: Sequence[EntryVectors]) -> None:
         """If `entry_vectors` show that the embedder works, embed some of the entries for which it failed earlier.
 
-        `has_failed_ones` says that there are such entries.
+        `has_failed_ones` says that such entries exist.
         """
         if has_failed_ones and any(vectors.vector is not None for vectors in entry_vectors):
             self.embed_pending(_EMBEDDED_PER_WRITE)
@@ -253,7 +253,7 @@ class MemoryStore(DatabaseOwner):
             return rows == [(1,)]
 
     def expire(self, namespace: Sequence[str], key: str, expires_at: datetime | None) -> bool:
-        """Set when an entry expires (None: never), without a new version. Return False if there is no such entry."""
+        """Set when an entry expires (None: never), without a new version. Return False if the entry does not exist."""
         micros = None if expires_at is None else check_time(expires_at, "expires_at")
         with self._writing() as (sql, _):
             row = self._find(sql, namespace, key)
@@ -389,7 +389,7 @@ class MemoryStore(DatabaseOwner):
         `namespace`.
 
         Mode "hybrid" searches by words and meaning, "text" by words, "vector" by meaning. Mode "vector" leaves out
-        entries whose similarity is below `threshold` (None: the store's threshold); mode "hybrid" does so only if a
+        entries with a similarity below `threshold` (None: the store's threshold); mode "hybrid" does so only if a
         threshold is passed. The other arguments are those of `Filter`. A blank query returns the newest entries. If the
         embedder fails, the search uses words only, and `why` says so; mode "vector" raises EmbedderUnavailable. A
         search never writes.

@@ -197,7 +197,7 @@ class Mail:
         self._sender.deliver_file(message.path, message.key, box)
 
     def bounce(self, message: Message, reason: str | None = None) -> str:
-        """Tell a message's sender by a bounce, once, why nobody answers. Return the reason; None stands for an unknown sender.
+        """Tell a message's sender by a bounce, once, why nobody answers. Return the reason; None for an unknown sender.
 
         If the sender is neither an agent nor the operator, the operator's mailbox gets the bounce, because the hive sends no mail
         to the outside. Automatic messages are not bounced. Raises OSError.

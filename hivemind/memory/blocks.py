@@ -310,7 +310,7 @@ class ContextMemoryBlock(MemoryBlock):
 
 
 def json_fragment(entry: dict[str, Any]) -> str:
-    """Return an entry as JSON text, in the form that it has within a JSON list: after a blank and followed by a comma.
+    """Return an entry as JSON text, in its form within a JSON list: after a blank and followed by a comma.
 
     A tokenizer splits a text at this blank, so the token counts of the fragments add up to the count of the list.
     """

@@ -252,7 +252,7 @@ def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
 
 
 def section(text: str, title: str) -> str:
-    """Return the section of a Markdown text under the heading `title` (in any case). Without such a heading, return the
+    """Return the section of a Markdown text under the heading `title` (in any case). Without that heading, return the
     whole text.
 
     A section ends at the next heading of the same or a higher level.

@@ -190,7 +190,7 @@ class ContentLoader:
         return current_mail_path(location, self.path_of) if isinstance(block, MessageMemoryBlock) else location
 
     def has_source(self, block: MemoryBlock) -> bool:
-        """Return True if the block is knowledge whose content comes from a source: its location begins with a scheme of
+        """Return True if the block is knowledge with content from a source: its location begins with a scheme of
         `sources`."""
         scheme, colon, _ = (block.content_location or "").partition(":")
         return isinstance(block, KnowledgeMemoryBlock) and bool(colon) and scheme in self.sources

@@ -66,7 +66,7 @@ def _from_json(record: dict[str, Any]) -> MemoryBlock:
 
 @frozen
 class Changes:
-    """The ids of the blocks whose entries in two contexts differ. `removed_ids` are in the order of the earlier context."""
+    """The ids of the blocks with different entries in two contexts. `removed_ids` are in the order of the earlier context."""
 
     added_ids: list[str]
     removed_ids: list[str]
@@ -179,7 +179,7 @@ class WorkingMemoryManager:
         self._saved_file = path, raw
 
     def refill(self, path: str | os.PathLike[str]) -> WorkingMemoryManager:
-        """Replace the blocks by those that were saved in a file, and return this manager.
+        """Replace the blocks by the blocks saved in a file, and return this manager.
 
         Raises DamagedRecord, Unreadable, UnknownVersion, or UserError if the file does not exist.
         """

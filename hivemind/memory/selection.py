@@ -64,7 +64,7 @@ class RelevanceScorer:
         return min(1.0, score)
 
     def explain(self, block: MemoryBlock, now: datetime | None = None) -> dict[str, float]:
-        """Return the factors of which the block's score is the product, by name."""
+        """Return the factors of the block's score (their product), by name."""
         return {"confidence": block.confidence, **self._factors(block), "recency": _recency(block, now)}
 
     def _factors(self, block: MemoryBlock) -> dict[str, float]:

@@ -56,7 +56,7 @@ class Attachment:
 def decode_content(
     raw: bytes, body_offset: int, fields: _Fields, is_complete: bool = True
 ) -> tuple[str, tuple[Attachment, ...]]:
-    """Decode the text and attachments of a message, whose head has the `fields`. HTML is used only without plain text.
+    """Decode the text and attachments of a message with the header `fields`. HTML is used only without plain text.
 
     With `is_complete=False` the end of the message is missing, and attachments are skipped. Raises ValueError for more than 1,000
     parts, 10 levels of parts, or 8 KiB of parameters in a field.

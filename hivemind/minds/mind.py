@@ -58,7 +58,7 @@ class MindUnavailable(MindError):
 
 
 UNANSWERED = "unanswered"
-"""The tag of a note that says of a step's question that it has no answer."""
+"""The tag of a note that says that a step's question has no answer."""
 
 
 @frozen

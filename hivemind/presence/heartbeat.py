@@ -27,7 +27,7 @@ class Heartbeat:
         self._beat = beat
         self._interval_s = interval_s
         self._mutex = threading.Lock()
-        # The start of the outermost block, and the time at which beating stops (negative outside any block).
+        # The start of the outermost block, and the time when beating stops (negative outside any block).
         self._since, self._until = 0.0, -1.0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None

@@ -144,7 +144,7 @@ def retry_if_holder_died(hive: Parts, action: Callable[[], _T], *, by: str) -> _
 
 
 def lease_step(hive: Parts, step_id: str, name: str) -> StepLease:
-    """Claim a step's lease, or return it if the agent has it. Raises StepLeaseHeld if another live agent holds the lease.
+    """Claim a step's lease, or return it if the agent holds it. Raises StepLeaseHeld if another live agent holds the lease.
 
     A running agent gets a lease with the longest lifetime, since the lease ends with the agent's process anyway. The
     default of 200 events lasts only seconds among a hundred agents.

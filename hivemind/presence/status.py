@@ -66,7 +66,7 @@ class AgentStatus:
 
     @property
     def rests(self) -> bool:
-        """True if the agent is idle or stuck, and does nothing until it is woken."""
+        """True if the agent is idle or stuck, and waits until it is woken."""
         return self.state in ("idle", "stuck")
 
 

@@ -152,7 +152,7 @@ def render(
     omit_flushed: bool = False,
     flushed_ids: frozenset[int] = frozenset(),
 ) -> RenderedContext:
-    """Return the context: messages ("turns") that a summary or a flushed node stands for are replaced by the notes of this node.
+    """Return the context: messages ("turns") of a summary or a flushed node are replaced by the notes of this node.
 
     `omit_flushed` leaves out the notes of flushed nodes; nodes in `flushed_ids` count as flushed. A turn stays
     unchanged if it is protected (the preamble and the `last_turns`), if an active node needs it, or if no node refers

@@ -225,7 +225,7 @@ class ReasoningMemory:
     def _record_all(self, mind: CompletingMind, pending_episodes: Sequence[list[int]]) -> None:
         """Ask the mind once for patches (new nodes and edges) that record several episodes, and apply them.
 
-        An episode without a patch, or whose patch is invalid, is recorded as one node with an excerpt of it.
+        An episode without a valid patch is recorded as one node with an excerpt of it.
         """
         episodes = [(self.episodes.episode(turns), self._hinted_parent(turns)) for turns in pending_episodes]
         prompt = patch_prompt(self.graph, self.lane, episodes)
@@ -430,7 +430,7 @@ class _Recall:
         """Make the context fit by rules, and return it: flush useless nodes, fold the oldest finished work, then flush
         other nodes, unsupported ones first.
 
-        Folds more than necessary, so that not every turn has to fold again. If that is not enough, excerpts the longest
+        Folds more than necessary, so the next turns need not fold again. If that is not enough, excerpts the longest
         messages.
         """
         with self._store.change(self._memory.agent_id) as graph:

@@ -37,7 +37,7 @@ _WORKTREE_TOOLS = frozenset({"read_file", "write_file", "edit_file", "apply_patc
 
 @frozen
 class Difference:
-    """A difference between log and replay. `what` is focus, action, result or end; `where` says at which call."""
+    """A difference between log and replay. `what` is focus, action, result or end; `where` names the call."""
 
     what: str
     where: str
@@ -122,7 +122,7 @@ class ReplayCursor:
 class RecordedMind:
     """A mind that returns the recorded thoughts. Several agents may share the cursor.
 
-    If there is a `rule` mind (one that works by rule), it thinks instead, so a replay shows the effect of changes in the rules.
+    If there is a `rule` mind (it works by rule), it thinks instead, so a replay shows the effect of changes in the rules.
     """
 
     def __init__(self, cursor: ReplayCursor, rule: Mind | None) -> None:
@@ -193,7 +193,7 @@ class _RecordedTools:
         """Return the recorded call with the id of the current call. A rule mind's calls have no ids: return the tool's next call
         in the recorded turn.
 
-        Raises ToolProblem if the log has no such call.
+        Raises ToolProblem if the log does not have the call.
         """
         uses = [call for call in self._cursor.turn.calls if call["tool"] == tool]
         use_number = self._use_counts[self._cursor.position, tool]

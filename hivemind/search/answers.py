@@ -28,7 +28,7 @@ _MAX_DOUBTFUL = 1.19  # words alone, or a quote without the number that is asked
 # With late interaction, the value is e to the sum of _BASE and each of `features_of` × its weight: a logistic model, stretched
 # so that its thresholds are 1 and SURE_THRESHOLD. `python -m benchmarks.retrieval documentation TREES --fit` prints the numbers.
 _BASE, _FEATURE_WEIGHTS = -0.85, (4.84, 1.45, 0.11, 0.05, 0.1)
-_MAX_LEAD = 0.09  # in a small hive, whose passages have little in common, each has a lead
+_MAX_LEAD = 0.09  # in a small hive the passages have little in common, so each has a lead
 _CLEAR_LEAD = 0.06  # a smaller lead is named as a reason for doubt
 _MAX_COVERED = 5
 SURE_THRESHOLD = 1.35  # the confidence of a "sure" hit

@@ -113,7 +113,7 @@ class Index(DatabaseOwner):
                 sql.execute("DELETE FROM vectors WHERE key = ?", (row[0],))
 
     def delete(self, id: str, scope: str = "") -> bool:  # noqa: A002
-        """Delete an item; return False if there is no such item."""
+        """Delete an item; return False if it does not exist."""
         with self.database.write() as sql:
             row = sql.execute(f"SELECT i.key {_ROWS} WHERE s.name = ? AND i.id = ?", (scope, id)).fetchone()
             if row is not None:

@@ -38,7 +38,7 @@ _MAX_PRODUCTS = 250_000  # multiplications that OpenBLAS performs in the calling
 def sentences_of(content: str) -> list[str]:
     """Return the sentences of at least 13 characters. In a long text, adjacent sentences are joined into at most 16 groups.
 
-    Return [] for a text with fewer than two such sentences.
+    Return [] for a text with fewer than two of these sentences.
     """
     spans = [span for span in sentence_spans(content) if span[1] - span[0] >= _MIN_LETTERS]
     if len(spans) < 2:

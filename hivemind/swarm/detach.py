@@ -1,4 +1,4 @@
-"""A process in a new session, whose starter waits until it is up (`hivemind up --detach`)."""
+"""A process in a new session; its starter waits until it is up (`hivemind up --detach`)."""
 
 from __future__ import annotations
 

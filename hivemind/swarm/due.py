@@ -66,7 +66,7 @@ def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC
     """Drop the scheduled tasks that are due, and send the notices that are due.
 
     Each round has two parts. The first drops tasks, sends letters and archives, under one lock. The second notifies by programs
-    and webhooks, which may take long, under a lock of its own. Return after a round in which the second part had no notice to
+    and webhooks, which may take long, under another lock. Return after a round in which the second part had no notice to
     send.
     """
     notifier, dropped_ids, archived_tasks = _Notifier(hive, clock), list[str](), None

@@ -87,7 +87,7 @@ def find_programs() -> list[DetectedProgram]:
 
 
 def chosen_mind(text: str, root: Path) -> DetectedProgram:
-    """Return the mind that --mind names, for a hive in `root`. Raises UserError if there is no such kind of mind."""
+    """Return the mind that --mind names, for a hive in `root`. Raises UserError for an unknown kind of mind."""
     mind = read_mind(text)
     try:
         check_start(mind, root)
@@ -115,7 +115,8 @@ def files_for_git(
 ) -> dict[str, str]:
     """Return files that replace files of the template in a hive that works on `repository`, as texts by their path in the hive.
 
-    The project's check is commented out unless a person has confirmed it. Raises UserError if `repository` is no git repository.
+    The project's check is commented out unless a person has confirmed it (`is_confirmed`). Raises UserError unless `repository`
+    is a git repository.
     """
     files = {"rom/repository.md": _ROM.format(name=repository.name), "rom/lead/lead.md": _LEAD}
     for index, (name, (role, description)) in enumerate(_AGENTS.items()):

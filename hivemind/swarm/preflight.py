@@ -57,7 +57,7 @@ def preflight(hive: Parts, name: str) -> None:
 
 
 def root_problems(settings: HiveConfig, layout: Layout) -> Iterator[UserError]:
-    """Yield the errors in `roots:` of hive.yaml. A task cannot go on with such a root."""
+    """Yield the errors in `roots:` of hive.yaml. A task cannot continue with a broken root."""
     for path, root in zip(settings.read_roots(layout), settings.roots, strict=True):
         if not path.is_dir():
             yield UserError(

@@ -4,11 +4,11 @@ The first of these checks that the project has is proposed. More explicit checks
 
 1. `.ci/run`: a program that the project calls its check.
 2. A Makefile with a target `test`, or else `check`: it may do more than the tests of one language.
-3. `scripts.test` in package.json, by the package manager whose lock file the project has.
+3. `scripts.test` in package.json, by the package manager of the project's lock file.
 4. pytest or tox in pyproject.toml, or their own settings files. pytest is first: it needs no environments from the network.
 5. Cargo.toml, and go.mod: each language has one command.
 
-`setup:` is found by lock files, whatever the check is.
+`setup:` is found by lock files, for every check.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The supervisor: starts agents, restarts them when they die or hang, and shuts them down.
 
 An agent can also run without a supervisor; it needs none of the supervisor's data. Agents that the supervisor started end when
-it dies. The supervisor has the hive's only file watcher, whose events ring the agents' doorbells.
+it dies. The supervisor has the hive's only file watcher. Its events ring the agents' doorbells.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class Supervisor:
         self._lock.write_holder(what="hivemind up", watching=self._watch.described, problems=problems)
 
     def _apply_stops(self) -> None:
-        """End the agents that a person has stopped, and start those that a person has allowed to run again."""
+        """End the agents that a person has stopped, and start agents that a person has allowed to run again."""
         try:
             stopped_names = set(os.listdir(self._hive.layout.stopped))
         except OSError:  # no agent was ever stopped

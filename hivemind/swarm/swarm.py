@@ -74,7 +74,7 @@ def run_swarm(
 
     Call it in a process with one thread and no open file of the hive, because agents are forked. `on_ready` is called once all
     agents have started. `on_tick` is called after events, four to twenty times a second, less often if it is slow.
-    `from_other_machine` takes over a hive whose locks are from a machine that is gone. `exchange` is the main function of the
+    `from_other_machine` takes over a hive with locks from a machine that is gone. `exchange` is the main function of the
     exchange process of a linked hive (`hivemind.exchange`), `metrics` that of the process that answers a monitoring system
     (`hivemind.web.metrics_server`). Raises LockBusy if the hive is up, and UserError as `preflight` and `preflight_all` do.
     """
@@ -122,7 +122,7 @@ def run_swarm(
 def _warm_up(hive: Parts, files: AgentFiles) -> None:
     """Do what the agents' parent does before it forks them: read agents/ and the journal, load modules and vocabulary.
 
-    If the hive has only one agent, nothing is shared, so the agent itself loads what it uses. No file stays open. A second call
+    If the hive has only one agent, that agent itself loads what it uses. No file stays open. A second call
     only reads the new part of the journal.
     """
     start_logging()

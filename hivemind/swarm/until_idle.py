@@ -213,7 +213,7 @@ def with_wait_reasons(
 def _only_note(hive: Parts, task: TaskSummary, notes: Mapping[str, str | None]) -> str | None:
     """Return the note about the only agent that may claim a waiting task. Return None if several agents may claim it, or none.
 
-    `notes` are by agent; None for an agent that works on nothing.
+    `notes` are by agent; None for an agent without work.
     """
     able = [note for name, note in notes.items() if _fits(hive, name, task)]
     return able[0] if len(able) == 1 else None

@@ -96,7 +96,7 @@ class MergeUnderWay(GitProblem):
 class Worktree:
     """A worktree of one root, as one task uses it. `base` is the commit from which its branch begins, `into` the branch that
     it will be merged into. `branch` is None for a read-only worktree (a review). `git` is the person's git folder; None until
-    the branch exists. `agent` is the agent whose repository is in the worktree; None until it was made for the task."""
+    the branch exists. `agent` is the owner of the repository in the worktree; None until it was made for the task."""
 
     root: Path
     path: Path
@@ -118,11 +118,11 @@ class Worktree:
         return None if commit == self.base else commit
 
     def make_git(self, repository: Repository, tip: str, identity: Mapping[str, str], *, switch: bool = False) -> bool:
-        """Create a repository in the worktree at the commit `tip`, in place of any that is there. Fill an empty worktree with the
+        """Create a repository in the worktree at the commit `tip`, in place of an older one. Fill an empty worktree with the
         files of `tip`. With `switch`, bring existing files from the commit of the old index to `tip`. Return True if the worktree
         was empty.
 
-        The repository is created next to the worktree, where no agent writes. It has the person's branches under `refs/remotes/`.
+        The repository is created next to the worktree, where no agent writes. The person's branches are under `refs/remotes/`.
         Raises GitProblem, OSError.
         """
         is_new = not self.path.exists()
@@ -147,7 +147,7 @@ class Worktree:
         is_kept = True
         try:
             self._replace_git(repository, commit, {})
-            # after a kill there is no copy, so nothing half done is trusted
+            # after a kill there is no copy, so half-done work is not trusted
             os.replace(index, self.path / ".git/index")
             self._run_script(_SWITCH, commit)
         except (GitProblem, OSError):

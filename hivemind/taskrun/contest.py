@@ -1,4 +1,4 @@
-"""A contest: several agents do the same task, each as a candidate on a branch of its own, and one of the results lands."""
+"""A contest: several agents do the same task, each as a candidate on a separate branch, and one of the results lands."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Contest:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> Contest | None:
-        """Return the contest that a task's record keeps, or None if it has none. Raises Unreadable."""
+        """Return the contest that a task's record keeps, or None. Raises Unreadable."""
         fields = kept.get(CONTEST)
         return None if fields is None else as_dataclass(cls, fields, "task's contest")
 

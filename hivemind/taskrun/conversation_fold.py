@@ -93,7 +93,7 @@ def _attach(memory: ReasoningMemory, nodes: Sequence[int], turns: Sequence[int])
 
 
 def _episode(turn: TurnMessages) -> list[dict[str, Any]]:
-    """Return a turn as two messages: the answer with its calls, and the results. Indent all lines but the first, so that
+    """Return a turn as two messages: the answer with its calls, and the results. Indent all lines but the first, so
     quoted text cannot look like the beginning of a message."""
     calls = [f"{call.tool}({_arguments(call.arguments)})" for call in turn.answer.calls]
     results = [excerpt(result.text, _RESULT_CHARS) for result in turn.results] or ["no calls"]

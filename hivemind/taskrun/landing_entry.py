@@ -100,7 +100,7 @@ class LandingEntry:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> LandingEntry | None:
-        """Return the entry that a task's record keeps, or None if it has none. Raises Unreadable."""
+        """Return the entry that a task's record keeps, or None. Raises Unreadable."""
         fields = kept.get(LANDING)
         return None if fields is None else as_dataclass(cls, fields, "task's landing entry")
 

@@ -13,8 +13,8 @@ from hivemind.tasks import Task, TaskStep
 
 @frozen
 class PlannedStep:
-    """A step as the journal has it, with the `todo` that describes the work. `is_from_person` means that a person wrote it:
-    only such a step's command runs without permission."""
+    """A step as recorded in the journal, with the `todo` that describes the work. `is_from_person` means that a person wrote it:
+    only such a command runs without permission."""
 
     step: Step
     todo: TaskStep

@@ -275,7 +275,7 @@ def _parents(path: str) -> list[str]:
 
 
 def build_outline(paths: Sequence[str], line_counts: Counter[str], tokens: int, count: Callable[[str], int]) -> str:
-    """Return two levels of a tree of files as text. While it has more than `tokens` tokens, replace the longest listing of a
+    """Return two levels of a tree of files as text. Above `tokens` tokens, replace the longest listing of a
     folder by its number of files."""
     listings = defaultdict[str, Counter[str]](Counter)
     for path in paths:

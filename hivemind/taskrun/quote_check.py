@@ -70,7 +70,7 @@ def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) 
 
 
 def is_idle(hive: Parts, name: str) -> bool:
-    """Check whether an agent is running and has nothing to do."""
+    """Check whether an agent is running and idle."""
     status = read_status(hive.layout.agent_state(name), name)
     return status is not None and status.state == "idle"
 

@@ -130,7 +130,7 @@ def compose(
 
     Without `usage` the text omits the costs: a draft must not change while costs grow. `extra_lines` are added to the
     section "How it came about"; `changes` are sections on worktree branches and files. The runtime's sections come last. A line
-    of the agent that looks like the heading of such a section is marked.
+    of the agent that looks like the heading of a runtime's section is marked.
     """
     parts = [f"# {title}", ""]
     if answer.strip():

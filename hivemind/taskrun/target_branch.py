@@ -25,7 +25,7 @@ def landing_place(
     roots: Mapping[Path, RootConfig], root: Path, branch: str | None, commit: str, target: str | None
 ) -> tuple[Path, str | None]:
     """Return the root and the target in which a task's branch lands by the `roots` of hive.yaml now. A repository that was moved
-    is known by the branch and its commit, and a target that is no task's branch follows the root's `branch:`."""
+    is known by the branch and its commit, and a target other than a task's branch follows the root's `branch:`."""
     for other in () if root in roots else roots:
         with contextlib.suppress(UserError):
             repository = Repository.at(other)

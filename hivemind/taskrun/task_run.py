@@ -313,7 +313,7 @@ class TaskRun:
     def begin(self) -> None:
         """Prepare a task after its claim: delete steps of an earlier attempt, plan the steps in the task's text.
 
-        Also delete the steps of an earlier task of this id whose folder somebody has deleted. Raises UserError if a command
+        Also delete the steps of an earlier task of this id if somebody has deleted its folder. Raises UserError if a command
         that may run only once was interrupted.
         """
         for step in self._hive.steps.list(self.task.id):
@@ -381,7 +381,7 @@ class TaskRun:
         return True
 
     def unblock(self, by: str) -> None:
-        """Unblock the steps whose question to a person was answered."""
+        """Unblock the steps after a person has answered their question."""
         for step in self.steps():
             wait = self.waits.get(step.id)
             if step.step.status == "blocked" and wait is not None and wait.answer is not None:

@@ -158,7 +158,7 @@ class TaskTrail:
         return [_card(node) for node in self.store.graph.by_step(step_id) if self._is_card(node)]
 
     def publish_all(self) -> None:
-        """Publish this agent's drafts to the shared lane, except those that are published already.
+        """Publish this agent's drafts to the shared lane, except already published ones.
 
         Cards without a step stay drafts: they are notes of the conversation, not findings.
         """
@@ -167,7 +167,7 @@ class TaskTrail:
                 self.publish(draft.node_id, include_hidden=True)
 
     def publish(self, card: int, *, include_hidden: bool = False) -> int:
-        """Publish one draft, and return the id of its copy in the shared lane. A folded draft, or one that was taken out of the
+        """Publish one draft, and return the id of its copy in the shared lane. A folded draft, or a draft taken out of the
         context, needs `include_hidden`. Raises GraphError."""
         step = self.store.graph.node(card).step
 
@@ -227,7 +227,7 @@ class TaskTrail:
             self._has_new_cards = False
 
     def save(self) -> None:
-        """Write graph.json: the whole graph, for people and other programs. Sync it, unless it has only steps: those are in
+        """Write graph.json: the whole graph, for people and other programs. Sync it, unless all nodes are steps: those are in
         the journal, too."""
         graph = self.store.graph
         has_more = any(not self._is_step(node) and node is not graph.root for node in graph.nodes.values())

@@ -56,7 +56,7 @@ class ProgramAtWork(Parking):
 
 
 def disk_full_parking() -> Parking:
-    """Return the parking for a full disk, whose pause grows. The failed write does not count as a problem of the task."""
+    """Return the parking for a full disk. Its pause grows. The failed write does not count as a problem of the task."""
     return Parking(DISK_FULL, again_s=_ROOM_RETRY_S)
 
 
@@ -64,7 +64,7 @@ def disk_full_parking() -> Parking:
 class ParkedRest:
     """The pause in which an agent leaves a parked task or mailbox alone, before it looks at it again.
 
-    `until` is its end by the clock, for people and other processes. `due` is its end in this process's monotonic seconds, so that
+    `until` is its end by the clock, for people and other processes. `due` is its end in this process's monotonic seconds:
     setting the clock back does not prolong it. Both are None for a pause without an end. `looks` counts the pauses in a row for
     the same reason.
     """
@@ -230,7 +230,7 @@ def is_asked_by(task_id: str, message_id: str | None) -> bool:
 
 
 def find_question(hive: Parts, reason: str) -> Message | None:
-    """Return the letter with the question that a parked task's `reason` names; None if there is no such letter (any more)."""
+    """Return the letter with the question that a parked task's `reason` names; None if the letter is gone."""
     match = _REPLY_COMMAND.search(reason)
     if match is None or not is_question(match[1], hive.config.workspace):
         return None

@@ -3,7 +3,7 @@ task to task.
 
 A worktree is made when a task first needs it. The note next to it (`PATH.json`) says which task's work is in it; the record in
 the task says which worktree, branch and base the task has. Before another task's files come in, the work of the previous task is
-committed to its branch. A successor can finish whatever was interrupted. While git runs in the person's repository, the agent and
+committed to its branch. A successor can finish interrupted work. While git runs in the person's repository, the agent and
 the git process both hold the lock of the agent's worktrees.
 """
 
@@ -110,7 +110,7 @@ class Worktrees:
         """Return the branch that a worktree will be merged into, even before the worktree is made. None if there is none."""
         if worktree.base:
             return worktree.into
-        with contextlib.suppress(UserError):  # said when the worktree is made
+        with contextlib.suppress(UserError):  # raised again when the worktree is made
             return self._choose(Repository.at(worktree.root), worktree.path).into
         return None
 
@@ -146,7 +146,7 @@ class Worktrees:
         return all(root in paths and has_git(paths[root]) for root in roots)
 
     def begin(self) -> None:
-        """Record the branch and the base of each root's worktree and make the branch, so that subtasks can begin from it. Do not
+        """Record the branch and the base of each root's worktree and make the branch: subtasks can begin from it. Do not
         create the worktrees. Raises UserError, OSError."""
         recorded_roots = {worktree.root for worktree in self.recorded}
         for root in self._hive.config.worktree_roots(self._hive.layout):
@@ -410,7 +410,7 @@ class Worktrees:
         )
 
     def diffs(self, *options: str) -> Iterator[tuple[Worktree, str]]:
-        """Yield each worktree whose branch has new commits, with the diff of the branch's own changes. `options` are those of
+        """Yield each worktree with new commits on its branch, and the diff of the branch's own changes. `options` are those of
         `git diff`."""
         for worktree in self.recorded:
             if (tip := worktree.tip) is not None:
@@ -485,7 +485,7 @@ def put_down_ended(layout: Layout, agent: str, is_open: Callable[[str], bool]) -
 
 
 def worktree_paths(layout: Layout, name: str) -> list[Path]:
-    """Return the paths of the worktrees in an agent's folder, including those of which only the note exists."""
+    """Return the paths of the worktrees in an agent's folder, including worktrees with only a note."""
     top = layout.worktrees / name
     names = {entry.removesuffix(_NOTE) for entry in names_in(top) if not entry.startswith(".")}
     return [top / entry for entry in sorted(names)]
@@ -512,7 +512,7 @@ def check_repository(root: Path) -> None:
 
 
 def commit_leftovers(layout: Layout, path: Path, is_open: Callable[[str], bool]) -> None:
-    """Commit the work in a worktree whose agent no longer has the task, even if that has failed too often before. Raises
+    """Commit the work in a worktree of an agent that no longer has the task, even if that has failed too often before. Raises
     UserError, OSError."""
     if (task := leftover_task(layout, path)) is not None:
         _put_down(path, task, is_open=is_open, is_last_try=True)

@@ -186,7 +186,7 @@ class ClaimedTasks:
         raise UserError("is over", location=task_id, remedy="change its task.md, then: hivemind task retry")
 
     def add_text(self, folder: Path, text: str, by: str, key: str | None = None, *, reopens: bool = False) -> None:
-        """Add a text by `by` to the record in a task's folder. Do nothing if the record has a text with the same `key`.
+        """Add a text by `by` to the record in a task's folder. Skip a text with a `key` that the record already has.
 
         With `reopens`, prepare the folder for its move to the inbox.
         """
@@ -320,7 +320,7 @@ class ClaimedTasks:
 
     def _cancel(self, task_id: str, error: str) -> Path:
         if (self._layout.active / task_id).is_dir():
-            with suppress(FileNotFoundError):  # it has ended meanwhile
+            with suppress(FileNotFoundError):  # the task has ended meanwhile
                 return self._fail_active(self._layout.active / task_id, error)
         if ended_folder(self._layout, task_id) is not None:
             raise UserError("is over already", location=task_id, remedy=f"hivemind archive {task_id} puts it away")

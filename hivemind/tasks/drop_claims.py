@@ -99,7 +99,7 @@ class DropClaims:
                 return target not in self._claimed_paths and os.lstat(target).st_ino == queued.ino
             if not os.path.lexists(source):
                 return False
-            make_folder(os.path.dirname(target))  # the agent has claimed nothing before
+            make_folder(os.path.dirname(target))  # the agent's first claim
             return self._rename_drop(source, target, queued)
         self._claimed_paths.add(target)
         return True

@@ -55,7 +55,7 @@ def folder_of(layout: Layout, task_id: str) -> Path | None:
 
 
 def ended_folder(layout: Layout, task_id: str) -> Path | None:
-    """Return the folder of a task that is done or failed, also in the archive, or None if no such task is over."""
+    """Return the folder of a task that is done or failed, also in the archive, or None if the task is not over."""
     for folder in (layout.done, layout.failed):
         if os.path.lexists(folder / task_id):
             return folder / task_id
@@ -84,7 +84,7 @@ def is_open(layout: Layout, task_id: str) -> bool:
 
 
 def is_being_claimed(layout: Layout, task_id: str) -> bool:
-    """Check whether an unfinished claim may be about the task. Such a task is neither in the inbox nor in active/."""
+    """Check whether an unfinished claim may be about the task. If so, it is neither in the inbox nor in active/."""
     return any(task_id in (id_of(drop, True), id_of(drop, False)) for _, drop in unfinished_claims(layout))
 
 

@@ -26,7 +26,7 @@ def ignored_why(name: str) -> str | None:
 
 
 def id_of(name: str, is_folder: bool) -> str:
-    """Return the id of a drop whose text has no `id:`. It is made from the drop's name; if the drop is a file, without the
+    """Return the id of a drop without an `id:` in its text. It is made from the drop's name; if the drop is a file, without the
     ending.
     """
     return slug(name if is_folder else os.path.splitext(name)[0])

@@ -107,7 +107,7 @@ def compose(fields: Mapping[str, Any], body: str) -> bytes:
 
 
 def _refuse_surrogates(*texts: str) -> None:
-    """Raise TaskProblem if a terminal with another encoding has garbled a text. Such a text cannot be written as UTF-8."""
+    """Raise TaskProblem if a terminal with another encoding has garbled a text. It cannot be written as UTF-8."""
     for text in texts:
         try:
             text.encode()

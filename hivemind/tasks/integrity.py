@@ -35,7 +35,7 @@ def check_folders(layout: Layout) -> Iterator[DoctorFinding]:
 
 
 def check_log(folder: Path, aside: Aside) -> Iterator[DoctorFinding]:
-    """Yield what is wrong with a task's log: it is damaged, of another version, or its last line is torn."""
+    """Yield the problems of a task's log: it is damaged, of another version, or its last line is torn."""
     log = open_log(folder)
     path = Path(log.path)
     try:

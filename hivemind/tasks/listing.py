@@ -152,7 +152,7 @@ class Listing:
     def kept_values(self, task_id: str) -> Mapping[str, Any]:
         """Return the values that the runtime keeps with a task, in any state.
 
-        Raises UserError if there is no such task, or if another program has changed its record.
+        Raises UserError if the task does not exist, or if another program has changed its record.
         """
         return self._settings.records.load(self.get(task_id).path, task_id).kept
 
@@ -362,7 +362,7 @@ class Listing:
         return [Ignored(name, reason) for name, reason in names if reason is not None]
 
     def counts(self) -> dict[str, int]:
-        """Count the tasks in each state. A folder is listed again only if it has changed."""
+        """Count the tasks in each state. A folder is listed again only after a change."""
         return {state: self._count(state, self.layout.tasks / state) for state in TaskState}
 
     def _count(self, state: TaskState, folder: Path) -> int:

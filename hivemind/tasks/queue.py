@@ -48,7 +48,7 @@ class QueuedDrop(NamedTuple):
     def partition(self) -> str:
         """The part of the queue that contains the task: `assignee/role[@HIVE]`, from which only certain agents may claim.
 
-        A task with a problem is in a partition of its own, from which any agent may claim it; it then fails.
+        A task with a problem is in a separate partition, from which any agent may claim it; it then fails.
         """
         if self.problem or self.dependency_problem:
             return PROBLEM_PARTITION

@@ -9,7 +9,7 @@ A partition holds the drops for one `assignee/role[@HIVE]`. Layout: a line of JS
 (the offset of its next drop), and the drops, one line of JSON each: those of each partition in order, then the waiting
 ones. The file is written completely and renamed into place. Later only the 8 bytes change. Two processes that read these at
 the same time both try the same drop, and the rename decides. If an offset moves backwards, the drops in between are gone,
-and each costs a failed rename. A queue whose file has the time 0 is out of date.
+and each costs a failed rename. A queue file with the time 0 is out of date.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class TaskRecord:
 
     @property
     def raw(self) -> bytes:
-        """The text as it was dropped."""
+        """The original text of the drop."""
         return (self.text or "").encode()
 
     def encode(self) -> bytes:
@@ -111,7 +111,7 @@ class TaskRecord:
 
 
 def load(folder: Path) -> TaskRecord | None:
-    """Return the record in a folder, or None if it has none. Anyone may have filled the folder: links are not followed,
+    """Return the record in a folder, or None. Anyone may have filled the folder: links are not followed,
     FIFOs not read.
 
     Raises UserError for a damaged record and for one of another version.
@@ -210,7 +210,7 @@ class Records:
     def note_failure(self, task_id: str, agent: str | None, reason: str, **payload: str) -> None:
         """Write to the journal that a drop could not become a task, or that a task failed because of its folder.
 
-        `agent` is the one that had claimed it, or None.
+        `agent` is the agent that had claimed it, or None.
         """
         by = {} if agent is None else {"agent_id": agent}
         payload = {key: strip_controls(text) for key, text in {"reason": reason, **payload}.items()}

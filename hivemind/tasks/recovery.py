@@ -30,7 +30,7 @@ _log = logger(__name__)
 
 @frozen
 class Orphan:
-    """A claim whose agent is gone. `id` is the task's id, or the drop's name if the claim is half-made."""
+    """A claim of an agent that is gone. `id` is the task's id, or the drop's name if the claim is half-made."""
 
     agent: str | None
     id: str
@@ -177,7 +177,7 @@ class Recovery:
         return orphans
 
     def reclaim(self, agent: str) -> list[Path]:
-        """Take back all claims of an agent whose process will not come back. Return the new paths.
+        """Take back all claims of an agent that will not come back. Return the new paths.
 
         The agent's tasks go to the inbox with their logs, and the next agent continues them. A task with a complete
         result.md or error.md goes to done/ or failed/.

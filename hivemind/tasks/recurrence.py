@@ -1,4 +1,4 @@
-"""`every:` of a task: the times at which it is repeated (README.md, *Work that comes again*)."""
+"""`every:` of a task: the times of its repetitions (README.md, *Work that comes again*)."""
 
 from __future__ import annotations
 

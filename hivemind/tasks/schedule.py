@@ -87,7 +87,7 @@ class Schedule:
         return scheduled_tasks
 
     def drop_due(self, now: datetime) -> tuple[list[str], datetime | None]:
-        """Add the tasks whose time has come. Return their ids and when to call again (None: after a file has changed).
+        """Add the tasks that are due. Return their ids and when to call again (None: after a file has changed).
 
         Concurrent calls wait for each other. Raises OSError.
         """

@@ -68,7 +68,7 @@ class TaskBuilder:
             self.drops.put_back(drop.path)  # another process is just closing it
             return None
         finally:
-            self.drops.let_go(drop.path)  # it has left the agent's folder
+            self.drops.let_go(drop.path)  # it is no longer in the agent's folder
 
     def _build(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
         read = self._read_folder if drop.is_folder else self._read_file

@@ -49,7 +49,7 @@ class TracePosition:
 
 
 class OpenTask:
-    """An open task: its log, of which `line_count` lines were read, and its token usage."""
+    """An open task: its log (`line_count` lines were read) and its token usage."""
 
     def __init__(self, factory: SpanFactory, folder: Path, context: TraceContext) -> None:
         self.log, self.line_count = open_log(folder), 0
@@ -90,7 +90,7 @@ class TraceFollower:
             return None
 
     def _first_position(self) -> TracePosition:
-        """Save and return the position at which the follower begins in a hive.
+        """Save and return the position where the follower begins in a hive.
 
         In the journal and the agents' logs it is a minute ago, because agents start before this process. In an active task's
         log it is the beginning.
@@ -253,7 +253,7 @@ class TraceFollower:
         """Yield the spans of an agent's turn outside tasks, from the turn's line in the agent's log.
 
         If the turn is about a letter with a span, all of the turn's spans are within it. Otherwise there is one span for each
-        tool call by a program that sent a span of its own.
+        tool call by a program that sent its own span.
         """
         end, calls = float(line["time"]), () if "thread" in line else line.get("calls", ())
         times, letter_span = (end - line.get("seconds", 0.0), end), TraceContext.parse(line.get("traceparent"))

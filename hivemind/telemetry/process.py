@@ -110,7 +110,7 @@ class _Sender(logging.Handler):
 
     def send(self, spans: Sequence[ReadableSpan]) -> bool:
         """Send spans. Return False if the collector has not taken them."""
-        was_failing, self.is_failing, self._reason = self.is_failing, True, ""  # failing until it has answered
+        was_failing, self.is_failing, self._reason = self.is_failing, True, ""  # failing until the collector answers
         self.is_failing = self._exporter.export(spans).name != "SUCCESS"
         if self.is_failing != was_failing:
             problem = f"wait: {self._collector} does not take them: {self._reason}" if self.is_failing else None

@@ -61,7 +61,7 @@ class SpanFactory:
     def tool_span(
         self, context: TraceContext, call: Attributes, times: tuple[float, float], result: Attributes, attributes: Attributes
     ) -> ReadableSpan:  # fmt: skip
-        """Return the span of a tool call, as a child of `context`. If a program made the call and sent a span of its own, that is
+        """Return the span of a tool call, as a child of `context`. If a program made the call and sent its own span, that is
         the parent.
         """
         span = context.child("call", str(call["id"]))

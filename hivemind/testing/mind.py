@@ -41,7 +41,7 @@ class ExampleFocus:
 
 
 def example_turn(*, empty: bool = False) -> Turn:
-    """Return an example turn. It has the beginning of a conversation, or no messages if `empty`."""
+    """Return an example turn. Its messages begin a conversation, or are [] if `empty`."""
     if empty:
         return Turn("heron", ExampleFocus(tool="rest", todo={}))
     messages = [ChatMessage("system", "You act by calling tools.", id="m1"), ChatMessage("user", _TASK, id="m2")]

@@ -76,7 +76,7 @@ class ViewResult(TypedDict, total=False):
 
 
 def render(answer: object) -> str:
-    """Return an answer as compact JSON, whose bytes the budget counts. Control characters are escaped."""
+    """Return an answer as compact JSON: the budget counts these bytes. Control characters are escaped."""
     return escape_controls(_encoder.encode(answer))
 
 
@@ -96,7 +96,7 @@ def check_budget(budget: object) -> None:
 
 def fit(full: ViewResult, budget: int | None) -> ViewResult:
     """Add the fields `budget` and `degradation` to the answer `full`, and shorten it in place to `budget` bytes (None: no limit).
-    Return it. A tiny budget leaves nothing but `truncated`, or {}."""
+    Return it. A tiny budget leaves only `truncated`, or {}."""
     answer = cast(_Record, full)
     degradation: list[str] = []
     used_bytes = _stamp(answer, budget, degradation)
@@ -126,7 +126,7 @@ def _stamp(answer: _Record, budget: int | None, degradation: list[str]) -> int:
     return used_bytes
 
 
-# Each function shortens an answer that is `excess` bytes too long, or returns False if nothing is left to shorten. ---
+# Each function shortens an answer that is `excess` bytes too long, or returns False if it cannot. ---
 
 
 def _cut_texts(value: Any, _excess: int, *, longest: int) -> bool:

@@ -347,7 +347,7 @@ def _contradictions(part: SignalInput) -> Iterator[Signal]:
 
 
 def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
-    """Yield a signal (code BM2) for each of the two weakest evidence cards with a score under 60, among those that are pinned or
+    """Yield a signal (code BM2) for each of the two weakest evidence cards with a score under 60 that are pinned or
     support a pinned decision."""
     weak = []
     for card in part.cards_of_kinds(NodeKind.EVIDENCE):
@@ -462,7 +462,7 @@ def _stale_evidence(part: SignalInput, stale_after: timedelta) -> Iterator[Signa
 
 
 def _patterns(part: SignalInput) -> Iterator[Signal]:
-    """Yield a signal (code BM9) for the newest open card whose text matches a pattern: it weighs alternatives, describes a
+    """Yield a signal (code BM9) for the newest open card that matches a pattern: it weighs alternatives, describes a
     regression, or claims something that can be tried."""
     for finding, method, kinds, patterns in _PATTERNS:
         for card in filter(is_open, part.cards_of_kinds(*kinds)):

@@ -1,4 +1,4 @@
-"""Admit only requests whose address begins with the secret, and limit what a browser may do with a page."""
+"""Admit only requests to an address that begins with the secret, and limit what a browser may do with a page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Access:
     """An ASGI application that passes on requests below `/s/SECRET`. It refuses other requests, and requests from other
     sites' pages.
 
-    `open_paths` are served without the secret, because their content is no secret on this machine.
+    `open_paths` are served without the secret, because their content is not secret on this machine.
 
     The application sees the path below `/s/SECRET`. `address` in its scope is that path as the browser sent it, with
     the query.
@@ -59,7 +59,7 @@ class Access:
         elif is_safe:
             await self._pass_on(scope, receive, send)
         elif (body := await read_body(receive, _MAX_BYTES)) is None:
-            return  # the client is gone; do nothing
+            return  # the client is gone
         elif len(body) > _MAX_BYTES:
             await _refuse(send, 413, "The request is larger than 32 MiB.")
         else:

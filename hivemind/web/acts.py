@@ -199,7 +199,7 @@ def forget(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
 
 
 def _form_namespace(hive: Hive, form: Form) -> tuple[str, ...]:
-    """Return the namespace of memories that the form names, by default the one that all agents of the workspace share."""
+    """Return the namespace of memories that the form names, by default the namespace of the whole workspace."""
     from hivemind.longterm import check_namespace, parse_namespace
     from hivemind.tools.memory import namespaces_of
 

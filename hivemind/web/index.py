@@ -43,7 +43,7 @@ _MAX_COUNTED = 1_000  # a search counts at most this many matches
 _ORDERS = {"newest": "since DESC", "oldest": "since", "title": "title", "tokens": "tokens DESC"}
 _SUMS = "sum(tokens), sum(money), sum(unpriced), sum(turns), sum(output), sum(cached)"
 DELETED_TASKS = "(deleted)"
-"""Stands for the tasks whose folders a person has deleted: what they have used stays used."""
+"""Means the tasks with folders that a person has deleted: their usage still counts."""
 _SEARCH_TEXT = "(id || ' ' || title || ' ' || ifnull(owner, '') || ' ' || ifnull(project, ''))"
 
 
@@ -252,7 +252,7 @@ class PageIndex:
             yield from open_log(folder).records()
 
     def _read_active(self) -> None:
-        """Index the usage of those active tasks whose logs have changed."""
+        """Index the usage of active tasks with changed logs."""
         active_ids: set[str] = set()
         with suppress(FileNotFoundError):
             active_ids = {name for name in os.listdir(self._layout.active) if not name.startswith(".")}
@@ -346,7 +346,7 @@ class PageIndex:
         """
         state_list = list(states)
         words = [word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for word in text.split()]
-        # All states need no condition, so that each order can use its index.
+        # All states need no condition, so each order can use its index.
         state_condition = [
             f"state = '{state}'" for state in state_list if len(state_list) == 1 and state in _ENDED_STATES
         ]
@@ -404,7 +404,7 @@ def _token_use(usage: Usage, *, turns: int = 0, sign: int = 1) -> TokenUse:
 
 
 def _replace_usage(sql: Sql, task: str, slots: Mapping[Any, TokenUse]) -> None:
-    """Replace the usage of a task in the index; "" stands for usage outside tasks."""
+    """Replace the usage of a task in the index; "" means usage outside tasks."""
     sql.execute("DELETE FROM used WHERE task = ?", [task])
     _add_usage(sql, task, slots)
 

@@ -35,7 +35,7 @@ _LOOPBACK = "127.0.0.1"
 
 @frozen
 class MetricsAddress:
-    """The address at which the metrics process listens. `host` is an IP address."""
+    """The address of the metrics process. `host` is an IP address."""
 
     host: str
     port: int

@@ -89,7 +89,7 @@ class PageRenderer:
 
 
 def _keep_plain(state: StateCore) -> None:
-    """Exclude some texts from Markdown: very long paragraphs, and quotes whose citation names a file that is not Markdown."""
+    """Exclude some texts from Markdown: very long paragraphs, and quotes from a file that is not Markdown."""
     tokens, output_tokens, lines, quote_start = state.tokens, list[Token](), state.src.split("\n"), 0
     for position, token in enumerate(tokens):
         if token.type == "inline" and len(token.content) > _MAX_INLINE:

@@ -20,7 +20,7 @@ class PageQuery(dict[str, str]):
     """The query parameters of an address."""
 
     def number(self, name: str, default: int = 0) -> int:
-        """Return a query parameter as an integer ≥ 0. If it is missing or no such number, return the default."""
+        """Return a query parameter as an integer ≥ 0. If it is missing or not a number ≥ 0, return the default."""
         text = self.get(name, "")
         return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else default
 

@@ -50,7 +50,7 @@ def html(raw: bytes, path: object) -> Extract:
 
 
 def _decode(raw: bytes, path: object) -> str:
-    """Decode the page by its declared encoding. If it has a byte-order mark or no usable declaration, call `decode_text`."""
+    """Decode the page by its declared encoding. With a byte-order mark or without a usable declaration, call `decode_text`."""
     charset = _CHARSET.search(raw[:2048])
     if charset and not raw.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         with suppress(LookupError):

@@ -328,7 +328,7 @@ class AcpSession(ProgramSession):
             yield events.ProgramCallResult(call.id, text, fields["status"] == "failed")
 
     def _merged_call(self, update: Mapping[str, Any]) -> events.ProgramCall:
-        """Merge an update into the known fields of its call, since an update has only what is new. Return the whole call."""
+        """Merge an update into the known fields of its call, since an update has only new fields. Return the whole call."""
         call_id = str(update.get("toolCallId"))
         fields = self._calls.setdefault(call_id, {})
         meta = {**_mapping(fields.get("_meta")), **_mapping(update.get("_meta"))}
@@ -400,7 +400,7 @@ def _dumped(value: Any) -> str:
 
 
 def _content_text(content: Any) -> str:
-    """Return the text of a content block. For a block that is no text, return its type with its text or address."""
+    """Return the text of a content block. For a block that is not text, return its type with its text or address."""
     block = _mapping(content)
     if isinstance(block.get("text"), str):
         return str(block["text"])

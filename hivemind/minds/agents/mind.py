@@ -109,7 +109,7 @@ class AgentMind:
         timeout_s: float = math.inf, report: Callable[[str], object] = lambda _: None,
     ) -> ProgramOutput:  # fmt: skip
         """Return the program's answer to a prompt, without the hive's tools. The program starts in `folder` and has its own files
-        in `files`. With a `session`, it continues that session. With `is_read_only`, its box lets it write nothing in `folder`.
+        in `files`. With a `session`, it continues that session. With `is_read_only`, its box does not let it write in `folder`.
         `report` is called with each error that it prints. Raises MindUnavailable if it fails or exceeds the time limit."""
         answer, last_report = ProgramOutput(), ""
         until = time.monotonic() + (timeout_s := min(timeout_s, self.config.timeout_s))

@@ -55,7 +55,7 @@ class AgentProgram(ProgramSettings):
 
 
 class UsagePaths(StrictModel):
-    """Where the usage figures are in a message. Each is the path of a value, or a list of paths whose values are added."""
+    """Where the usage figures are in a message. Each is the path of a value, or a list of paths with values to add."""
 
     tokens_in: _Paths = []
     tokens_out: _Paths = []
@@ -283,7 +283,7 @@ class Profile(StrictModel):
     def prepare(
         self, config: AgentProgram, relay_command: Sequence[str], files: Path, *, is_boxed: bool
     ) -> dict[str, str]:
-        """Write the profile's files into the folder `files`. Return the program's environment, in which it has only its own keys.
+        """Write the profile's files into the folder `files`. Return the program's environment, with only its own keys.
 
         The program gets a private home in `files`, unless it uses the person's login without a box.
         """
@@ -321,7 +321,7 @@ class Profile(StrictModel):
         }  # fmt: skip
 
     def access_hint(self, config: AgentProgram) -> str:
-        """Return a text that says how a person gives the program a key or a login."""
+        """Return a text that says how a person provides a key or a login."""
         login = f"log in: {self.login_command}" if self.login_command else f"log in with {self.program}"
         if config.login or not self.keys:
             return login

@@ -208,7 +208,7 @@ def import_client(config: ModelConfig) -> None:
 
 
 def _counted_fields(message: ChatMessage) -> dict[str, Any]:
-    """Return the fields of a message that are sent to the provider, so that their tokens can be counted and a digest made."""
+    """Return the fields of a message that are sent to the provider, to count their tokens and make a digest."""
     calls = [{"tool": call.tool, "arguments": dict(call.arguments)} for call in message.calls]
     pictures = {"parts": list(message.parts)} if message.parts else {}
     return {"role": message.role, "text": message.text, **pictures, **({"calls": calls} if calls else {})}

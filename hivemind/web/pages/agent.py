@@ -23,7 +23,7 @@ _TEXT_CHARS = 1_200
 
 
 def show_agent(site: Site, name: str) -> Page:
-    """Build the page of one agent. Raises UserError if there is no such agent."""
+    """Build the page of one agent. Raises UserError if the agent does not exist."""
     hive = site.hive
     snapshot = site.watch.snapshot()
     row = next((candidate for candidate in agent_rows(site, snapshot.agents) if candidate["agent"].name == name), None)

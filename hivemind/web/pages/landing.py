@@ -23,7 +23,7 @@ _LOG_BYTES = 16_384
 
 
 def show_landing(site: Site, query: PageQuery) -> Page:
-    """Build the page of landing. The query's `open` selects the task whose changes and output are shown, by default the
+    """Build the page of landing. The query's `open` selects the task to show with its changes and output, by default the
     first of the queue."""
     report = report_landing(site.hive)
     rows = (*report.queue, *report.returned)

@@ -105,7 +105,7 @@ def _time_prefix(maildir: Maildir, name: str, is_new: bool) -> str:
 def _search_folder(
     hive: Hive, box: str, folder: str, entries: list[tuple[str, bool]], text: str, start: int
 ) -> tuple[list[MessageSummary], int]:
-    """Return the letters from entry `start` on that contain the words of `text`, and the index at which the next search goes on.
+    """Return the letters from entry `start` on that contain the words of `text`, and the index where the next search continues.
 
     The search ends after a page of letters or a time limit.
     """

@@ -66,7 +66,7 @@ def show_task(site: Site, task_id: str, query: PageQuery) -> Page:
 
 
 def _read_task(hive: Hive, task_id: str) -> Task | TaskSummary:
-    """Return the task. If its files cannot be read, return only a summary. Raises UserError if there is no such task."""
+    """Return the task. If its files cannot be read, return only a summary. Raises UserError if the task does not exist."""
     try:
         return hive.tasks.get(task_id)
     except TaskProblem:
