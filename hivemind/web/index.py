@@ -43,7 +43,7 @@ _MAX_COUNTED = 1_000  # a search counts at most this many matches
 _ORDERS = {"newest": "since DESC", "oldest": "since", "title": "title", "tokens": "tokens DESC"}
 _SUMS = "sum(tokens), sum(money), sum(unpriced), sum(turns), sum(output), sum(cached)"
 DELETED_TASKS = "(deleted)"
-"""Means the tasks with folders that a person has deleted: their usage still counts."""
+"""Stands for the tasks whose folders a person has deleted: their usage still counts."""
 _SEARCH_TEXT = "(id || ' ' || title || ' ' || ifnull(owner, '') || ' ' || ifnull(project, ''))"
 
 
