@@ -45,7 +45,7 @@ run: $(VENV)/.base
 
 test: $(VENV)/.test
 	@$(BIN)/python tests/longterm/langgraph_tests.py $(VENV)/langgraph-tests
-	@$(IN_MEMORY) $(BIN)/python -m pytest -n 6 --dist worksteal
+	@$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal
 
 # Kills, full and failing disks, pauses, wrong clocks, late folders: each needs a program or root; what can't be tried is said.
 # Then power losses, hostile input, and mutants of the program, each of which has to be found. LONG=1 has atheris, too.
@@ -60,7 +60,7 @@ faults: $(VENV)/.test
 	$(IN_MEMORY) $(BIN)/python -m tests.faults.fuzz.run --report --inputs $(if $(LONG),5000,50) || status=1; \
 	$(if $(LONG),$(IN_MEMORY) $(BIN)/python -m tests.faults.fuzz.guided --report --inputs 20000 --seconds 1800 || status=1;) \
 	$(IN_MEMORY) $(BIN)/python -m tests.faults.mutants.run --report $(if $(LONG),,--short) || status=1; \
-	$(IN_MEMORY) HIVEMIND_SAMPLE=all $(BIN)/python -m pytest -n 6 --dist worksteal -m sampled || status=1; \
+	$(IN_MEMORY) HIVEMIND_SAMPLE=all $(BIN)/python -m pytest -n 4 --dist worksteal -m sampled || status=1; \
 	exit $$status
 
 check: $(VENV)/.dev

@@ -126,7 +126,10 @@ def test_mail_tools_send_copies_list_up_to_a_limit_and_give_a_verdict(run: Comma
 def test_the_quotes_of_an_answer_are_checked_by_a_tool_that_the_reviewers_log_names(run: Command, hive: Path) -> None:
     (hive / "knowledge").mkdir(exist_ok=True)
     (hive / "knowledge/boats.md").write_text("A rowing boat is moved with oars.\n")
-    run("task", "add", "What moves a rowing boat?", "--id", "oars", "--assignee", "analyst")
+    (hive / "tasks/inbox").mkdir(parents=True, exist_ok=True)
+    (hive / "tasks/inbox/ready.md").write_text("---\nassignee: reviewer\nsteps: [{run: 'true'}]\n---\nBe there.\n")
+    head = "---\nassignee: analyst\ndependencies: [ready]\n---\n"  # else an analyst alone checks its quotes itself
+    (hive / "tasks/inbox/oars.md").write_text(f"{head}What moves a rowing boat?\n")
     assert run("up", "--until-idle").status == 0
     [log] = (hive / ".hive/agents").glob("*/log.jsonl")  # of who checked: the verdict takes no turn
     assert log.parent.name != "analyst"
