@@ -56,7 +56,7 @@ def _check_branches(layout: Layout, roots: Mapping[Path, RootConfig], folder: Pa
             place = landing_place(roots, Path(branch.root), branch.branch, branch.tip, branch.target)
             try:
                 target = Target.listed(layout, roots, place[0], str(place[1]))
-                target.check_branch()
+                target.check()
             except UserError as error:
                 message = f"cannot land: {error.location}: {error.message}"
                 yield DoctorFinding(folder, message, error.remedy or "")

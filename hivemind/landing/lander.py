@@ -116,7 +116,6 @@ class Lander:
 
     def _advance_all(self, queue: Sequence[QueuedTask]) -> None:
         by_id = {queued.id: queued for queued in queue}
-        self._targets.clear()  # a branch may be renamed, a repository moved
         self._waits.prune(by_id)
         for remote in self._remotes.values():
             self._guarded([], remote.poll)
@@ -224,9 +223,8 @@ class Lander:
     def _target(self, branch: LandingBranch) -> Target:
         key = (branch.root, branch.target)
         if key not in self._targets:
-            target = Target.of(self._hive, Path(branch.root), branch.target)
-            target.check_branch()
-            self._targets[key] = target
+            self._targets[key] = Target.of(self._hive, Path(branch.root), branch.target)
+        self._targets[key].check()  # a branch may be renamed, a repository moved
         return self._targets[key]
 
     def _remote(self, target: Target) -> RemoteBranch | None:

@@ -17,7 +17,7 @@ def obstacle_now(hive: Parts, queued: QueuedTask) -> str | None:
     try:
         targets = [Target.of(hive, Path(branch.root), branch.target) for branch in queued.entry.branches]
         for target in targets:
-            target.check_branch()
+            target.check()
         return first_obstacle(queued, targets)
     except UserError as error:
         return str(error)

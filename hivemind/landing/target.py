@@ -16,7 +16,7 @@ from hivemind.fs import Log, load_dataclass, load_record, make_folder, ring, sav
 from hivemind.layout import LANDING, Layout
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.git import RESTART, GitProblem, Repository
+from hivemind.taskrun.git import RESTART, GitProblem, Repository, RootGone
 from hivemind.taskrun.landing_entry import LandingBranch
 from hivemind.taskrun.target_branch import checked_out_branch, read_target, remote_ref, root_folder, unlisted_root
 
@@ -56,8 +56,10 @@ class Target:
             raise unlisted_root(root)
         return cls(root, branch, roots[root], Repository.at(root), root_folder(layout, root))
 
-    def check_branch(self) -> None:
-        """Raise UserError if work is to land here and the branch is not there."""
+    def check(self) -> None:
+        """Raise UserError if the root's folder is gone, or if work is to land here and the branch is not there."""
+        if not self.root.is_dir():
+            raise RootGone(self.root)
         _ = self.settings.land == "off" or self.tip
 
     @classmethod
