@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hivemind.frozen import frozen
+from hivemind.masking import MASK, MASK_NOTE
 
 
 @frozen
@@ -28,6 +29,13 @@ class Citation:
     def source(self) -> str:
         """Return the citation's place and the first 12 characters of the file's digest."""
         return f"{self.place} (sha256 {self.digest[:12]})"
+
+    @property
+    def as_markdown(self) -> str:
+        """The quote as a result shows it, with its place and digest, and a note if something in it is masked."""
+        lines = "\n".join(f"> {line}".rstrip() for line in self.text.splitlines())
+        note = f"\n\n{MASK_NOTE}" if MASK in self.text else ""
+        return f"{lines}\n\n— `{self.place}` (sha256 {self.digest[:12]}){note}"
 
 
 @frozen

@@ -17,7 +17,6 @@ from hivemind.boundary import boundary
 from hivemind.documents import Citation
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
-from hivemind.masking import MASK, MASK_NOTE
 from hivemind.minds import Usage
 from hivemind.taskrun.conversation import usage_of
 from hivemind.taskrun.quote_check import Review
@@ -178,11 +177,8 @@ def _section(finding: StepOutcome, title: str) -> Iterable[str]:
         yield _mark_headings(finding.text.strip())
         yield ""
     for citation in finding.citations:
-        yield from (f"> {line}".rstrip() for line in citation.text.splitlines())
+        yield citation.as_markdown
         yield ""
-        yield f"— `{citation.place}` (sha256 {citation.digest[:12]})"
-        yield ""
-        yield from (MASK_NOTE, "") if MASK in citation.text else ()
     if finding.command is not None:
         fence = _fence(finding.output or "")
         failure_note = f"ended with status {finding.status} and " if finding.status else ""

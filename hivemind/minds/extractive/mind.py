@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from hivemind.documents import Citation
-from hivemind.masking import MASK, MASK_NOTE
 from hivemind.minds.extractive.plan import SENTENCE, plan_steps, questions_in
 from hivemind.minds.extractive.quote import Quote, quotes_for
 from hivemind.minds.mind import UNANSWERED, MindError, Thought, ToolCall, ToolSchema, Turn
@@ -160,11 +159,10 @@ def _answer_text(quotes: Sequence[Quote], search_gap: str, *, includes_evidence:
 
 
 def _quote_text(quote: Quote) -> str:
+    if quote.citation is not None:
+        return quote.citation.as_markdown
     quoted_lines = "\n".join(f"> {line}".rstrip() for line in quote.text.splitlines())
-    if quote.citation is None:
-        return f"{quoted_lines}\n\n— remembered as `{quote.path}` ({quote.remembered}); no file is cited."
-    note = f"\n\n{MASK_NOTE}" if MASK in quote.text else ""
-    return f"{quoted_lines}\n\n— `{quote.citation.place}` (sha256 {quote.citation.digest[:12]}){note}"
+    return f"{quoted_lines}\n\n— remembered as `{quote.path}` ({quote.remembered}); no file is cited."
 
 
 def _evidence_card(step: str, citation: Citation) -> dict[str, Any]:
